@@ -49,7 +49,7 @@ def listed() -> dict[str, list[str]]:
 
     For each variant of weight 0: the cell of least weight (the largest if there are several), in all main modes.
     """
-    from meshmark.core.meshes import parse
+    from meshmark.core.meshes import parse_mesh
     from meshmark.operations.cases import Cell, cells, find_case
     from meshmark.operations.selection import Selection, SelectionError
     from meshmark.operations.weights import MODE_WEIGHTS
@@ -83,7 +83,7 @@ def listed() -> dict[str, list[str]]:
         "timed": [c.case(m).id for c, modes in first.values() for m in modes],
         "few": [c.case("manual").id for c in families.values()],
         # The weather compiles some sizes that are neither judged nor timed; they have no ids.
-        "weather": [case.id for case in chosen(parse(MESH)) if known(case.id)],
+        "weather": [case.id for case in chosen(parse_mesh(MESH)) if known(case.id)],
     }
 
 

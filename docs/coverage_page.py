@@ -78,7 +78,7 @@ def by_function() -> list[str]:
 def by_name() -> list[str]:
     """The public functions of JAX that have a case, by module, and the reasons why others have none."""
     names = package.names
-    listed = list(names.rows().values())
+    listed = list(names.read_names().values())
     lines = [
         "## Public functions of JAX",
         "",

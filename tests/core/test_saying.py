@@ -63,7 +63,7 @@ def test_what_is_well_said_stays_as_it_is():
     said = {"a": [1, 2.5, None, True, "ä\n"], "b": ("x",)}
     assert saying.encodable(said) == said
     assert saying.data_of({"a": [1, 2.5, None, True, "ä"]}) == {"a": [1, 2.5, None, True, "ä"]}
-    assert saying.line_of("numbers: fail") == "numbers: fail"
+    assert saying.printable_line("numbers: fail") == "numbers: fail"
     assert saying.first_line("one\ntwo") == "one"
     assert saying.first_line("") == ""
 

@@ -105,9 +105,9 @@ def test_a_replaced_function_of_the_judge_is_found(monkeypatch):
     from meshmark.judge import numbers
 
     assert list(surroundings.judge_replaced()) == []
-    monkeypatch.setattr(numbers, "difference", lambda *arguments: None)
+    monkeypatch.setattr(numbers, "find_worst_element", lambda *arguments: None)
     why = "replaced by a function of test_surroundings.py"
-    assert ("meshmark.judge.numbers.difference", why) in list(surroundings.judge_replaced())
+    assert ("meshmark.judge.numbers.find_worst_element", why) in list(surroundings.judge_replaced())
     monkeypatch.undo()
     monkeypatch.setattr(np, "where", lambda *arguments: None)
     assert "numpy.where" in surroundings.unusual_settings()

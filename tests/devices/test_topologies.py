@@ -40,7 +40,7 @@ needs_libtpu = pytest.mark.skipif(find_spec("libtpu") is None, reason="needs lib
     ],
 )
 def test_parse(name, chip, platform, shape, slices, num_devices):
-    made = topologies.parse(name)
+    made = topologies.parse_topology(name)
     assert made == Topology(name.strip().lower(), chip, platform, shape, slices)
     assert made.num_devices == num_devices
     assert ":" not in made.label
@@ -66,7 +66,7 @@ def test_parse(name, chip, platform, shape, slices, num_devices):
 )
 def test_what_is_no_topology_is_one_clear_line(name, said):
     with pytest.raises(TopologyError) as caught:
-        topologies.parse(name)
+        topologies.parse_topology(name)
     message = str(caught.value)
     assert said in message
     assert name in message

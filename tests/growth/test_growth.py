@@ -66,7 +66,7 @@ def found(lines):
 
 @pytest.mark.parametrize("chip", growth.FAMILIES)
 def test_a_family_doubles_its_devices(chip):
-    numbers = [topologies.parse(name).num_devices for name in growth.family(chip)]
+    numbers = [topologies.parse_topology(name).num_devices for name in growth.family(chip)]
     assert numbers[0] in (4, 8) and numbers[-1] in (256, 8192)
     assert all(b == 2 * a for a, b in itertools.pairwise(numbers))
 
@@ -86,7 +86,7 @@ def test_a_family_doubles_its_devices(chip):
     ],
 )
 def test_meshes_are_dimensions_of_the_topology(name, mesh):
-    assert growth.mesh_of(topologies.parse(name)).label == mesh
+    assert growth.mesh_of(topologies.parse_topology(name)).label == mesh
 
 
 def test_a_topology_is_itself():
@@ -269,7 +269,7 @@ def test_short_numbers(value, text):
 def test_plot_has_logarithmic_axes_labels_and_a_legend():
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     lines = [line(n, m, o) for n in COUNTS for m in growth.MODES for o in ("psum", "mlp")]
-    drawn = growth_report.figure(growth.grouped(lines), "v5p, strong scaling")
+    drawn = growth_report.draw_curves(growth.grouped(lines), "v5p, strong scaling")
     assert len(drawn.axes) == 2 * len(growth_report.PLOTTED)
     assert all(ax.get_xscale() == ax.get_yscale() == "log" for ax in drawn.axes)
     assert drawn.axes[0].get_ylabel() == "psum" and drawn.axes[-1].get_xlabel() == "devices"
@@ -369,7 +369,9 @@ def test_a_dying_compiler_costs_one_program(monkeypatch):
     )
     monkeypatch.setattr(growth_command, "_child", lambda *_: iter(next(scripts)))
     said = [
-        m for m in growth_command.children(topologies.parse("v5e:2x2"), entries(4), "plain") if "case" in m
+        m
+        for m in growth_command.children(topologies.parse_topology("v5e:2x2"), entries(4), "plain")
+        if "case" in m
     ]
     assert [(m["case"], m["verdict"]) for m in said] == [
         ("case0", "pass"), ("case1", "crash"), ("case2", "hang"), ("case3", "pass"),
@@ -380,13 +382,13 @@ def test_a_dying_compiler_costs_one_program(monkeypatch):
 def test_a_child_that_never_starts_is_an_error(monkeypatch):
     monkeypatch.setattr(growth_command, "_child", lambda *_: iter([{"code": 1}]))
     with pytest.raises(GrowthError, match="exit code 1"):
-        list(growth_command.children(topologies.parse("v5e:2x2"), entries(1), "plain"))
+        list(growth_command.children(topologies.parse_topology("v5e:2x2"), entries(1), "plain"))
 
 
 def test_a_topology_that_the_compiler_does_not_know(monkeypatch):
     monkeypatch.setattr(growth_command, "_child", lambda *_: iter([{"problem": "does not know it"}]))
     with pytest.raises(topologies.TopologyError, match="does not know it"):
-        list(growth_command.children(topologies.parse("v5e:2x2"), entries(1), "plain"))
+        list(growth_command.children(topologies.parse_topology("v5e:2x2"), entries(1), "plain"))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
@@ -414,4 +416,4 @@ def test_growth_on_tpu_slices(tmp_path):
         assert one["theory"]["wire_bytes"] == 2**26 / n * (n - 1) / n
         assert one["wire_bytes"] >= one["theory"]["wire_bytes"]  # psum_scatter may compile to an all-reduce
         assert one["projection"]["seconds"] > 0
-    assert meshes.parse(lines[-1]["mesh"]).size == 8
+    assert meshes.parse_mesh(lines[-1]["mesh"]).size == 8

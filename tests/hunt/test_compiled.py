@@ -145,7 +145,7 @@ def test_a_hunt_for_a_topology_says_so_everywhere(monkeypatch, tmp_path, capsys)
 def test_the_tpu_compiler_is_asked(tmp_path):
     """With libtpu: a kept finding, compiled for eight v5e chips."""
     try:
-        topologies.compiler(topologies.parse("v5e:2x4"))
+        topologies.compiler(topologies.parse_topology("v5e:2x4"))
     except TopologyError as error:
         pytest.skip(str(error))
     from docs import found_page

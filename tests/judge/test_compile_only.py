@@ -21,7 +21,7 @@ from meshmark.operations.selection import Selection
 from meshmark.records import reading
 from meshmark.report import summary
 
-V5E = topologies.parse("v5e:2x4")
+V5E = topologies.parse_topology("v5e:2x4")
 needs_libtpu = pytest.mark.skipif(find_spec("libtpu") is None, reason="needs libtpu (the extra `tpu`)")
 needs_flatbuffers = pytest.mark.skipif(find_spec("flatbuffers") is None, reason="needs flatbuffers")
 
@@ -168,7 +168,7 @@ GIB = 2**30
     ],
 )
 def test_memory_of_a_device(name, needs, verdict):
-    line = memory(topologies.parse(name), needs)
+    line = memory(topologies.parse_topology(name), needs)
     assert line.verdict == verdict
     assert ("needs" in line.reason) == (verdict == "fail")
 
@@ -255,7 +255,7 @@ def test_what_goes_to_another_slice_is_counted_and_no_round_trip():
 def test_slices_must_be_connected_where_that_was_asked_for(case, text, verdict):
     found = across_slices(
         cases.find_case(case, 8),
-        topologies.parse("2xv5e:2x2"),
+        topologies.parse_topology("2xv5e:2x2"),
         Line("communication", data={"excess_bytes": 1}),
         text,
     )

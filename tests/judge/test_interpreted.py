@@ -30,7 +30,7 @@ def compiled(case_id, change=lambda text: text, need=None):
 
 
 def lines(place, *arguments, **options):
-    found = interpreted.lines(*compiled(*arguments, **options), topologies.parse(place), 0)
+    found = interpreted.judge_lines(*compiled(*arguments, **options), topologies.parse_topology(place), 0)
     assert all(line.data["interpreted"] is True and line.data["interpret_s"] >= 0 for line in found)
     return {line.check: line for line in found}
 

@@ -30,7 +30,7 @@ def test_the_judge_of_an_ordinary_process_is_proven():
 def test_a_judge_that_passes_what_is_wrong_is_refused(monkeypatch, module, name, replacement):
     monkeypatch.setattr(module, name, replacement)
     if module is not np:
-        monkeypatch.setattr(self_test, "difference", numbers.difference)
+        monkeypatch.setattr(self_test, "find_worst_element", numbers.find_worst_element)
     with pytest.raises((RuntimeError, ValueError)):
         self_test.prove()
 
@@ -38,8 +38,8 @@ def test_a_judge_that_passes_what_is_wrong_is_refused(monkeypatch, module, name,
 def test_a_processor_that_flushes_subnormal_numbers_is_noticed(monkeypatch):
     def flushing(judge, seen, want, bound):
         seen = numbers.without_subnormals(seen) if judge == "exact" else seen
-        return numbers.difference(judge, seen, want, bound)
+        return numbers.find_worst_element(judge, seen, want, bound)
 
-    monkeypatch.setattr(self_test, "difference", flushing)
+    monkeypatch.setattr(self_test, "find_worst_element", flushing)
     with pytest.raises(RuntimeError, match="a subnormal number"):
         self_test.prove()

@@ -7,7 +7,7 @@ import pytest
 
 from meshmark.core import contractions
 from meshmark.core.hlo import collectives, wire_bytes
-from meshmark.core.meshes import parse
+from meshmark.core.meshes import parse_mesh
 from meshmark.judge.programs import Program
 from meshmark.operations import OPERATIONS
 from meshmark.operations.base import Request
@@ -15,7 +15,7 @@ from meshmark.operations.cases import Case, Cell
 from meshmark.operations.collective_base import tiled_block
 from meshmark.operations.collectives.permutations import RaggedAllToAll
 
-MESH = parse("2x4")
+MESH = parse_mesh("2x4")
 
 
 def ordinary(operation, size=""):
@@ -67,7 +67,7 @@ def test_s_times_f_is_what_the_compiled_collectives_send(case):
 @pytest.mark.parametrize("n", [2, 3, 6, 8])
 def test_the_ragged_exchange_counts_the_rows_that_leave_the_busiest_member(n):
     """Counted from its reference: no compiled program shows how many rows move."""
-    mesh, operation = parse(str(n)), OPERATIONS["ragged_all_to_all"]
+    mesh, operation = parse_mesh(str(n)), OPERATIONS["ragged_all_to_all"]
     variant = next(iter(operation.variants(mesh)))
     cell = Cell(operation, Request(variant, mesh, "float32", "4KiB"), 0)
     operand, output, *tables = cell.arguments(0)
@@ -151,7 +151,7 @@ ENTRY %main (a: f32[4,4]) -> f32[4,4] {
 @pytest.mark.parametrize("mesh", ["8", "2x4", "4"])
 def test_what_is_timed_is_whole_tiles(name, mesh):
     """From a tile for each member on, a block's last dimensions are multiples of 8 and 128, and its size is exact."""
-    operation, mesh = OPERATIONS[name], parse(mesh)
+    operation, mesh = OPERATIONS[name], parse_mesh(mesh)
     for variant in operation.timed_variants(mesh):
         for size in ("64KiB", "1MiB"):
             plan = operation.plan(Request(variant, mesh, "float32", size))

@@ -18,7 +18,7 @@ from tests.studies.names import called_over_processes, not_taken
 TESTED = ("0.10.2", "0.11.2", "0.12.0.1")
 """The releases for which the list is complete."""
 
-LISTED = names.rows()
+LISTED = names.read_names()
 HERE = dict(names.functions())
 
 
@@ -76,7 +76,7 @@ def test_a_line_that_is_no_row_is_named(tmp_path):
     path = tmp_path / "names.tsv"
     path.write_text("jax.numpy.sin\twhatever\tbecause\n")
     with pytest.raises(ValueError, match=r"names\.tsv:1 is not a name, a kind of case"):
-        names.rows(path)
+        names.read_names(path)
 
 
 def verdict(case_id):

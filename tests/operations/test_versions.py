@@ -8,7 +8,7 @@ import pytest
 from meshmark.operations import cases, versions
 from meshmark.operations.base import Cost, nbytes
 from meshmark.operations.selection import Selection, SelectionError
-from meshmark.operations.versions import CHANGES, TABLE_VERSION, CaseEntry, Change, TableError, as_of
+from meshmark.operations.versions import CHANGES, TABLE_VERSION, CaseEntry, TableChange, TableError, as_of
 
 PSUM = "psum/axes=x+y/manual/2x2/float32/64KiB"
 PMAX = "pmax/axes=x+y/manual/2x2/float32/64KiB"
@@ -38,12 +38,12 @@ def third(monkeypatch):
 
     monkeypatch.setattr(versions, "TABLE_VERSION", 3)
     monkeypatch.setitem(
-        CHANGES, 2, Change("psum", entry=with_old_cost, new=lambda case: case.operation.name == "pmin")
+        CHANGES, 2, TableChange("psum", entry=with_old_cost, new=lambda case: case.operation.name == "pmin")
     )
     monkeypatch.setitem(
         CHANGES,
         3,
-        Change("psum", entry=with_old_size, recompiled=lambda case: case.operation.name == "pmax"),
+        TableChange("psum", entry=with_old_size, recompiled=lambda case: case.operation.name == "pmax"),
     )
 
 

@@ -57,7 +57,7 @@ def complaints(lie, start, directory):
     ]
     try:
         made = submit.bundled(files, wanted)
-    except submit.Refused as error:
+    except submit.BundleRefused as error:
         return error.complaints
     product = made.files["product.yaml"].data.decode()
     unmarked = re.sub(r"(?m)^marks:\n(- .*\n(  .*\n)*)*", "", product)

@@ -221,7 +221,7 @@ def test_the_command_of_a_run_is_made_from_its_line():
                    "counters": {"directory": "acme", "digest": "2"}},
         seed=3, repeat=5, facts=facts(backend="gpu"),
     )  # fmt: skip
-    assert submit.command(run, {"run", "conformance"}) == (
+    assert submit.find_repeating_command(run, {"run", "conformance"}) == (
         "meshmark test --profile full --level L0,L1 --with x64 --meshes 2x2"
         " --known-issues a.toml --known-issues 'b c.toml' --counters acme --repeat 5 --seed 3"
         " --record records.jsonl"
@@ -248,7 +248,7 @@ def test_the_command_of_a_run_is_made_from_its_line():
 def test_the_command_of_a_run_over_processes(changed, command):
     run = merged_line(2, 10)
     run["facts"] |= changed
-    assert submit.command(run, {"run", "conformance"}) == f"{command} --record records.jsonl"
+    assert submit.find_repeating_command(run, {"run", "conformance"}) == f"{command} --record records.jsonl"
 
 
 def test_a_bundle_over_processes_claims_l4_where_its_list_is_met(tmp_path, monkeypatch, capsys):

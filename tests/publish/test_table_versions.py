@@ -10,7 +10,7 @@ from meshmark.levels import counters, must_pass
 from meshmark.levels.must_pass import LevelError
 from meshmark.levels.statements import statement
 from meshmark.operations import cases, versions
-from meshmark.operations.versions import CHANGES, Change
+from meshmark.operations.versions import CHANGES, TableChange
 from meshmark.publish import submit
 from meshmark.publish.validate import check_product
 from meshmark.records.reading import Records
@@ -32,8 +32,8 @@ def second(monkeypatch):
 
     monkeypatch.setattr(versions, "TABLE_VERSION", NEXT)
     for number in range(2, NEXT):
-        monkeypatch.setitem(CHANGES, number, Change("nothing"))
-    monkeypatch.setitem(CHANGES, NEXT, Change("psum: the factor", entry=with_old_factor))
+        monkeypatch.setitem(CHANGES, number, TableChange("nothing"))
+    monkeypatch.setitem(CHANGES, NEXT, TableChange("psum: the factor", entry=with_old_factor))
 
 
 def product(tmp_path, version, factor=1.0):
@@ -87,7 +87,7 @@ def test_counters_are_not_held_against_an_older_program(tmp_path, monkeypatch):
     lines[0] |= {"collectives": [], "wire_bytes": 0.0}
     monkeypatch.setattr(versions, "TABLE_VERSION", 2)
     for recompiled in (False, True):
-        monkeypatch.setitem(CHANGES, 2, Change("psum", recompiled=lambda case, found=recompiled: found))
+        monkeypatch.setitem(CHANGES, 2, TableChange("psum", recompiled=lambda case, found=recompiled: found))
         for version in (1, 2):
             run = run_line(facts=facts(num_devices=8), table=version)
             path = submissions.write(tmp_path / f"{recompiled}{version}.jsonl", [run, *lines])
@@ -117,9 +117,9 @@ def test_a_level_list_that_is_kept_as_a_digest_is_that_of_the_version_that_gives
     frozen = versions.TABLE_VERSION
     monkeypatch.setattr(versions, "TABLE_VERSION", frozen + 1)
     gone = {was.cases[0]}
-    monkeypatch.setitem(CHANGES, frozen + 1, Change("a case", new=lambda case: case.id in gone))
+    monkeypatch.setitem(CHANGES, frozen + 1, TableChange("a case", new=lambda case: case.id in gone))
     assert must_pass.must_pass("L0", 5, table=frozen) == must_pass.must_pass("L0", 5) == was
-    monkeypatch.setitem(CHANGES, frozen + 1, Change("nothing"))
+    monkeypatch.setitem(CHANGES, frozen + 1, TableChange("nothing"))
     real = must_pass.by_rule
 
     def mended(level, devices, processes=1, table=None):
@@ -139,7 +139,7 @@ def test_a_statement_follows_the_rule_of_the_runs_version(monkeypatch):
     dropped = lines[-1]["case"]
     kept = [line for line in lines if line.get("case") != dropped]
     monkeypatch.setattr(versions, "TABLE_VERSION", 2)
-    monkeypatch.setitem(CHANGES, 2, Change("one more case", new=lambda case: case.id == dropped))
+    monkeypatch.setitem(CHANGES, 2, TableChange("one more case", new=lambda case: case.id == dropped))
     assert statement(records(as_of(1, kept))).met == "L0"
     assert statement(records(as_of(2, kept))).met == ""
     assert statement(records(as_of(2, lines))).met == "L0"

@@ -24,7 +24,7 @@ from meshmark.pytest_plugin import guard
 containment.MARGIN, containment.BETWEEN = 0.3, 0.2
 nothing = SimpleNamespace(getplugin=lambda name: None)
 config = SimpleNamespace(option=SimpleNamespace(usepdb=False, collectonly=False), pluginmanager=nothing)
-watching = guard.begin(config, lambda case, line: print("blamed", case, line.verdict, line.reason, flush=True))
+watching = guard.fork_guard(config, lambda case, line: print("blamed", case, line.verdict, line.reason, flush=True))
 what = sys.argv[1]
 if "case" in what:
     watching.at("psum/x", 0.2 if "late" in what else 60)

@@ -271,12 +271,12 @@ def test_samples_that_are_not_the_slowest_ranks_are_told(change, told):
 def test_only_several_ranks_have_a_skew_column():
     run = {"facts": {"device_kind": "cpu", "virtual": True}}
     one = Records(runs=[run], timings=[LINE | {"samples_s": [0.1] * 8}])
-    text = "\n".join(timing_tables.lines(one))
-    assert "skew" not in text and "skew_s" not in timing_tables.rows(one)[0]
+    text = "\n".join(timing_tables.table_lines(one))
+    assert "skew" not in text and "skew_s" not in timing_tables.timing_rows(one)[0]
     several = Records(runs=[run], timings=[MERGED])
-    text = "\n".join(timing_tables.lines(several))
+    text = "\n".join(timing_tables.table_lines(several))
     assert re.search(r"skew\s*$", text.splitlines()[3]) and "0 ns (rank 0: 67 %)" in text
-    (row,) = timing_tables.rows(several)
+    (row,) = timing_tables.timing_rows(several)
     assert (row["ranks"], row["skew_s"], row["slowest_rank"]) == (2, 0.0, 0)
 
 

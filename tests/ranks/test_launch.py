@@ -259,23 +259,23 @@ def joined(code, size=2, name="meshmark test"):
     return exit_code, [line for line in to.getvalue().decode().splitlines() if line.startswith("meshmark: ")]
 
 
-WELL = "rollcall.join(rank, 2); rollcall.end(rank, 0)"
+WELL = "rollcall.join(rank, 2); rollcall.report_exit_code(rank, 0)"
 ROLL = {
     "all join and say that all is well": (WELL, 0, ""),
     "nobody joins": ("os._exit(0)", 1, "no rank joined the others: the command ended before the suite began"),
     "one does not join": (f"rank or os._exit(0); {WELL}", 1, "rank 0 of 2 never joined the others"),
     "one says no end": (
-        "rollcall.join(rank, 2); rank or os._exit(0); rollcall.end(rank, 0)",
+        "rollcall.join(rank, 2); rank or os._exit(0); rollcall.report_exit_code(rank, 0)",
         1,
         "rank 0 joined, and ended with exit code 0 before its run did",
     ),
     "a shell hides the code": (
-        "rollcall.join(rank, 2); rollcall.end(rank, rank)",
+        "rollcall.join(rank, 2); rollcall.report_exit_code(rank, rank)",
         1,
         "the run of rank 1 ended with exit code 1, and its process with 0",
     ),
     "each is a group of its own": (
-        "rollcall.join(0, 1); rollcall.end(0, 0)",
+        "rollcall.join(0, 1); rollcall.report_exit_code(0, 0)",
         1,
         "2 processes joined as rank 0",
     ),
@@ -295,7 +295,7 @@ def test_what_is_no_run_of_the_suite_need_not_join(name):
 
 
 def test_each_group_has_a_roll_call_of_its_own():
-    told = "rollcall.join(rank, 1); rollcall.end(rank, 0); here = os.environ['MESHMARK_LAUNCH'];"
+    told = "rollcall.join(rank, 1); rollcall.report_exit_code(rank, 0); here = os.environ['MESHMARK_LAUNCH'];"
     told += " first = not os.path.exists(here + '/been'); open(here + '/been', 'w').close();"
     told += " first and (open(here + '/again', 'w').close(), sys.exit(1))"
     code, lines = joined(told, 1)

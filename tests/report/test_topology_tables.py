@@ -71,13 +71,13 @@ def run(tmp_path):
 
 
 def test_overview_has_the_factor_of_each_mode(run, tmp_path):
-    found = topology_tables.compiled([read(tmp_path / "r.jsonl", run)])
+    found = topology_tables.find_compiled_cases([read(tmp_path / "r.jsonl", run)])
     places = ["v5e:2x4", "v5p:4x4x4"]
     assert topology_tables.overview(found, places) == [["psum_scatter", "2 / 2 / 1", "2 / - / 2"]]
 
 
 def test_what_differs_is_one_row_for_modes_and_topologies_that_agree(run, tmp_path):
-    found = topology_tables.compiled([read(tmp_path / "r.jsonl", run)])
+    found = topology_tables.find_compiled_cases([read(tmp_path / "r.jsonl", run)])
     assert topology_tables.differing(found) == [
         ["psum_scatter", "axes=x+y", "auto, explicit, manual", "1 all-reduce", "2", "v5e:2x4, v5p:4x4x4"]
     ]
@@ -92,7 +92,7 @@ def test_factors(value, text):
 
 def test_communication_where_manual_mode_spells_none(tmp_path):
     lines = [case("auto", 64.0, 64.0), case("manual", 0.0)]
-    found = topology_tables.compiled([read(tmp_path / "r.jsonl", lines)])
+    found = topology_tables.find_compiled_cases([read(tmp_path / "r.jsonl", lines)])
     assert [c.times for c in found] == [float("inf"), 1.0]
 
 
@@ -100,14 +100,14 @@ def test_a_loop_counts_its_runs(tmp_path):
     looped = case(
         "auto", 8.0, collectives=[{"kind": "all-reduce", "bytes": 1, "groups": "1x8", "trips": 100}]
     )
-    (one,) = topology_tables.compiled([read(tmp_path / "r.jsonl", [looped])])
+    (one,) = topology_tables.find_compiled_cases([read(tmp_path / "r.jsonl", [looped])])
     assert one.kinds == "100 all-reduce"
 
 
 def test_cases_of_real_devices_are_no_topology(tmp_path):
     lines = [case("auto", 64.0)]
     del lines[0]["topology"]
-    assert topology_tables.compiled([read(tmp_path / "r.jsonl", lines)]) == []
+    assert topology_tables.find_compiled_cases([read(tmp_path / "r.jsonl", lines)]) == []
 
 
 def test_the_tables_command_shows_it(run, tmp_path, capsys):
@@ -140,7 +140,7 @@ def test_no_topology_no_chapter(tmp_path):
 
 
 def test_markdown_is_escaped(tmp_path):
-    found = topology_tables.compiled(
+    found = topology_tables.find_compiled_cases(
         [
             read(
                 tmp_path / "r.jsonl",
@@ -156,7 +156,7 @@ def test_differences_are_exact(tmp_path):
     old = read(tmp_path / "old.jsonl", [case("auto", 64.0), case("manual", 8.0), case("explicit", 8.0)])
     changed = case("auto", 65.0, kind="all-gather")
     new = read(tmp_path / "new.jsonl", [changed, case("manual", 8.0), case("pjit", 1.0)], jax="0.13")
-    found, compared = topology_tables.differences(old, new)
+    found, compared = topology_tables.compare_counters(old, new)
     assert compared == 2
     assert [(d.quantity, d.old, d.new) for d in found] == [
         ("collectives", "1 all-reduce 4096B 1x8", "1 all-gather 4096B 1x8"),

@@ -24,7 +24,7 @@ from meshmark.operations import cases
 from meshmark.ranks import group as ranks
 from meshmark.ranks.rank_timing import Alignment
 from meshmark.timing.measure import prepare
-from meshmark.timing.timing_tables import seconds
+from meshmark.timing.timing_tables import spell_time
 
 WAYS = ("nothing", "a host barrier", "a sum on the devices")
 
@@ -63,7 +63,7 @@ def main(rounds: int) -> None:
             cost = sorted(costs[way])
             middle, late = len(apart) // 2, len(apart) * 9 // 10
             cells = (apart[middle], apart[late], slow[middle], cost[middle])
-            print(f"| {way} | " + " | ".join(map(seconds, cells)) + " |")
+            print(f"| {way} | " + " | ".join(map(spell_time, cells)) + " |")
     group.leave()
 
 

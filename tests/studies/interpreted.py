@@ -38,7 +38,7 @@ from meshmark.interpreter.evaluator import interpret
 from meshmark.interpreter.faults import Fault, Refused
 from meshmark.judge import interpreted
 from meshmark.judge.checks import clear_sometimes, placed_inputs
-from meshmark.judge.numbers import difference
+from meshmark.judge.numbers import find_worst_element
 from meshmark.judge.programs import Program
 from meshmark.operations import cases
 from meshmark.operations.cases import Case
@@ -95,7 +95,7 @@ def differing(
             # Both may be off by the bound, each to its own side.
             twice = None if limit is None else 2 * limit[parts[at]]
             seen, want = np.asarray(own[at], order="C"), np.asarray(shard.data)
-            found = difference(case.plan.judge, seen, want, twice, case.plan.judge != "bits")
+            found = find_worst_element(case.plan.judge, seen, want, twice, case.plan.judge != "bits")
             if found and found[0] > 1:
                 return f"result {number} on {shard.device}: {found[4]} elements, error {found[1]:.3g}"
     return ""
@@ -103,7 +103,7 @@ def differing(
 
 def study(place: str, profile: str, stride: int, offset: int) -> Tally:
     """Compile each case, interpret it, and compare with its execution, or on a topology with the reference."""
-    topology = None if place in HERE else topologies.parse(place)
+    topology = None if place in HERE else topologies.parse_topology(place)
     devices = tuple(jax.devices(place)) if topology is None else topologies.devices(topology)
     chip = chips.chip_of(devices[0].device_kind) if topology is None else chips.CHIPS[topology.chip]
     bits = chips.factor_bits(chip) if chip else {}
@@ -196,7 +196,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(text)
     if options.markdown:
         options.markdown.write_text(text, encoding="utf-8")
-    platform = options.place if options.place in HERE else topologies.parse(options.place).platform
+    platform = options.place if options.place in HERE else topologies.parse_topology(options.place).platform
     enough = tally.interpreted >= LEAST[platform] * tally.programs
     return 0 if enough and not tally.wrong else 1
 

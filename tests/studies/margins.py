@@ -22,7 +22,7 @@ import jax
 
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.judge.checks import outputs_lines, prepare_cell
-from meshmark.judge.programs import Program, place
+from meshmark.judge.programs import Program, place_array
 from meshmark.levels import known_issues
 from meshmark.operations import cases
 from meshmark.operations.cases import Case
@@ -40,7 +40,7 @@ def judged(case: Case, seeds: range) -> list[list[Line]]:
     for seed in seeds:
         arguments, expected, bounds = prepare_cell(case.cell, seed)
         inputs = [
-            place(program.mesh, seen.spec, program.view(argument, array))
+            place_array(program.mesh, seen.spec, program.view(argument, array))
             for argument, seen, array in zip(case.plan.arguments, program.arguments, arguments, strict=True)
         ]
         with program.context():

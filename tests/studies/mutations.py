@@ -214,7 +214,7 @@ def through_readers(data: bytes, directory: Path) -> None:
     for step in steps:
         try:
             step()
-        except (BadInput, submit.Refused) as error:
+        except (BadInput, submit.BundleRefused) as error:
             assert "\n" not in str(error)
 
 

@@ -188,7 +188,7 @@ def found() -> dict[str, names.Row]:
 
 def main() -> None:
     """Write the file again."""
-    before = names.rows() if names.PATH.is_file() else {}
+    before = names.read_names() if names.PATH.is_file() else {}
     kept = {
         name: row
         for name, row in before.items()
@@ -199,8 +199,8 @@ def main() -> None:
     rows = {**rest, **older, **found(), **kept}
     lines = [f"{row.name}\t{row.kind}\t{row.detail}\n" for _, row in sorted(rows.items())]
     names.PATH.write_text("".join(lines), encoding="utf-8")
-    names.rows.cache_clear()
-    listed = [*names.rows().values()]
+    names.read_names.cache_clear()
+    listed = [*names.read_names().values()]
     print(
         f"{len(names.reasoned(listed))} of {len(names.of_arrays(listed))} functions of arrays have a reason alone"
     )

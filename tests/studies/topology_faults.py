@@ -63,7 +63,7 @@ def fault(case: str, on: tuple[str, ...], check: str) -> Callable[[Callable[[], 
 def installed(one: Fault) -> str:
     """Why the compiler of the fault's topology is not available; "" if it is."""
     try:
-        topologies.compiler(topologies.parse(one.topology))
+        topologies.compiler(topologies.parse_topology(one.topology))
     except topologies.TopologyError as error:
         return str(error)
     return ""
@@ -153,7 +153,7 @@ class Outcome:
 
 def try_out(one: Fault) -> Outcome:
     """Judge the fault's case on the CPU with it, and on its topology without and with it."""
-    topology = topologies.parse(one.topology)
+    topology = topologies.parse_topology(one.topology)
     here, there = over(one.case, jax.device_count()), over(one.case, topology.num_devices)
     judge = CompileOnly(topology)
     without = bad(judge.run(there))

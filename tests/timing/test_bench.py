@@ -203,11 +203,11 @@ def test_a_run_is_told_in_tables(recorded, capsys):
     file = reading.read_records(recorded)
     assert not file.problems and len(file.timings) == 3 * 3 * 3 * 2 and len(file.ceilings) == 3
     assert file.state == "" and file.ends[0]["timings"] == 54 and file.chosen[0]["cases"] == 9
-    text = "\n".join(timing_tables.lines(file))
+    text = "\n".join(timing_tables.table_lines(file))
     assert "auto/manual" in text and "GB/s bus" in text and "largest matmul float32" in text
     assert "t = alpha + S / beta" in text and "of 2 processes: a single run" in text
     assert "dispatch (isolated minus stream), median of 9 cases: " in text  # also where noise hides it
-    rows = timing_tables.rows(file)
+    rows = timing_tables.timing_rows(file)
     assert len(rows) == 27 + 3 and all(row["processes"] == 2 and row["verified"] for row in rows)
     controls = [row for row in rows if row["mode"] == "control"]
     assert {(row["cadence"], row["case"]) for row in controls} == {
@@ -471,7 +471,7 @@ def test_old_records_are_single_runs_and_new_ones_have_controls():
         file = reading.Records()
         for line in ({"kind": "run", "run": "x", "facts": {}}, *({**t, "kind": "timing"} for t in timings)):
             file.add(line)
-        return {row["mode"]: row for row in timing_tables.rows(file)}
+        return {row["mode"]: row for row in timing_tables.timing_rows(file)}
 
     found = rows(manual + auto)
     assert found["auto"]["interval"] == "95 % over processes" and found["auto"]["low_s"] == 1.8
@@ -537,4 +537,4 @@ def test_memory_is_estimated_first():
     ("value", "text"), [(1.5, "1.5 s"), (0.0123, "12.3 ms"), (4.56e-6, "4.56 us"), (3e-9, "3 ns")]
 )
 def test_times_for_people(value, text):
-    assert timing_tables.seconds(value) == text
+    assert timing_tables.spell_time(value) == text

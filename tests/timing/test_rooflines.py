@@ -162,5 +162,5 @@ def test_the_rows_of_a_file_say_what_binds():
     facts = V5E | {"devices": torus(2, 4)}
     extra = {"cadence": "isolated", "process": 0, "verdict": "pass", "reason": "", "verified": True}
     records = Records([{"facts": facts}], {}, [layer(8 * 10**8, 10**8) | extra], [], [])
-    (row,) = timing_tables.rows(records)
+    (row,) = timing_tables.timing_rows(records)
     assert row["bound_by"] == "memory" and row["intensity"] == 1

@@ -34,7 +34,7 @@ def of(*timings):
 
 def test_tokens_are_those_of_one_call():
     """The forward pass takes 4 sequences of 16 tokens, a decode step one token of each of the 4."""
-    forward, decode = steps.rows(of(record(DECODER, "auto", 1e-3), record(DECODE, "manual", 1e-3)))
+    forward, decode = steps.step_rows(of(record(DECODER, "auto", 1e-3), record(DECODE, "manual", 1e-3)))
     assert forward["tokens_per_s"] == pytest.approx(64e3) and decode["tokens_per_s"] == pytest.approx(4e3)
     assert forward["mfu"] == pytest.approx(8e6 / 8e10 / 1e-3) and "measured here" in forward["peak"]
     assert forward["sent"] == {"all-gather": 50, "all-reduce": 307} and forward["memory"] == 1230
@@ -43,9 +43,11 @@ def test_tokens_are_those_of_one_call():
 def test_wrong_values_and_unknown_cases_have_no_row():
     wrong = record(DECODER, "auto", 1e-3, verified=False)
     unknown = record("decoder/batch=q/{}/2x4/float32/n16", "auto", 1e-3)
-    assert not list(steps.rows(of(wrong, unknown, record(DECODER, "manual", 1e-3, samples_s=[]))))
+    assert not list(steps.step_rows(of(wrong, unknown, record(DECODER, "manual", 1e-3, samples_s=[]))))
 
 
 def test_the_terminal_shows_modes_side_by_side():
-    found = "\n".join(timing_tables.lines(of(record(DECODER, "auto", 1e-3), record(DECODER, "manual", 2e-3))))
+    found = "\n".join(
+        timing_tables.table_lines(of(record(DECODER, "auto", 1e-3), record(DECODER, "manual", 2e-3)))
+    )
     assert "steps of the decoder" in found and "64,000" in found and "32,000" in found

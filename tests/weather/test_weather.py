@@ -88,7 +88,7 @@ def test_a_program_that_ends_the_compiler_costs_itself_alone(tmp_path):
         "    say({'line': {'case': name, 'verdict': 'pass', 'reason': ''}})"
     )
     said = []
-    lines = compiling.compiled(fake(tmp_path, code), ["cpu"], "2026-11-22T09:00:00Z", said.append)
+    lines = compiling.compile_all_programs(fake(tmp_path, code), ["cpu"], "2026-11-22T09:00:00Z", said.append)
     assert [(line.get("case"), line.get("verdict")) for line in lines] == [
         (None, None),
         ("a", "pass"),
@@ -113,7 +113,9 @@ def test_a_program_that_ends_the_compiler_costs_itself_alone(tmp_path):
 )
 def test_an_environment_that_can_not_compile_is_told(tmp_path, code, message):
     with pytest.raises(WeatherError, match=message):
-        compiling.compiled(fake(tmp_path, code), ["cpu"], "2026-11-22T09:00:00Z", lambda text: None)
+        compiling.compile_all_programs(
+            fake(tmp_path, code), ["cpu"], "2026-11-22T09:00:00Z", lambda text: None
+        )
 
 
 # The history -------------------------------------------------------------------------------------------------

@@ -173,7 +173,7 @@ def run(arguments: argparse.Namespace) -> int:
             note(f"can't close {writer.path}: {error.strerror or error}")
             code = code or 2
         writer.close()
-    show(timing_tables.lines(kept, terminal.width()))
+    show(timing_tables.table_lines(kept, terminal.width()))
     for line in (*bench.noise(progress), *changes):
         note(line)
     file = arguments.record or arguments.resume

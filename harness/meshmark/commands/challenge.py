@@ -36,6 +36,6 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise BadInput(f"can't write {arguments.output}: {os.strerror(error.errno or 0)}") from None
     print(f"{arguments.output}: seed {made['seed']}, {counted(len(made['cases']), 'case')}; the answer:")
-    print(shlex.join(challenge.command(made)))
+    print(shlex.join(challenge.spell_command(made)))
     print(f"then `meshmark submit`, and `meshmark validate --challenge {arguments.output} BUNDLE`")
     return 0

@@ -351,7 +351,7 @@ def compare_files(arguments: argparse.Namespace) -> int:
     found = Findings(
         outcomes=outcomes,
         left_out={k: f"{s}: {w}" for s in SIDES for k, w in sides[s].failed.items()},
-        differences=compare.differences(a.counters, b.counters),
+        differences=compare.find_counter_differences(a.counters, b.counters),
         counted=sum(bool(b.counters.get(case)) for case in a.counters),
         heading=[described(s, getattr(arguments, s), sides[s].facts) for s in SIDES],
         what="processes",

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     show(diff.environments(*files))
     if arguments.compiled:
         old, new = files
-        found, compared = topology_tables.differences(old, new)
+        found, compared = topology_tables.compare_counters(old, new)
         show(topology_tables.report(found, compared, old, new, terminal.width()))
         return code
     changed = diff.compare_verdicts(files[0].cases, files[1].cases)

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     variables = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(environment.DEFAULT_CPU_DEVICES)}
     number = environment.DEFAULT_CPU_DEVICES
     if arguments.topology:
-        topology = topologies.parse(arguments.topology)
+        topology = topologies.parse_topology(arguments.topology)
         topologies.compiler(topology)
         words += ["--topology", topology.name]
         number, variables = topology.num_devices, topologies.ENVIRONMENT

@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise GrowthError("--from compiles nothing: leave out the topologies and --record")
         lines, runs = read_growth_lines(arguments.read)
     else:
-        lines, runs = compiled(arguments)
+        lines, runs = compile_programs(arguments)
     every = growth.grouped(lines)
     if not every:
         raise GrowthError("no program compiled: see the verdicts in the records")
@@ -139,7 +139,7 @@ def _entries(cell: growth.Cell, scaling: str, modes: Iterable[str]) -> Iterator[
             }
 
 
-def compiled(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def compile_programs(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(growth lines, run lines) of the requested programs; each is written to --record as it arrives."""
     programs = plans(arguments)
     for topology in programs:

@@ -189,7 +189,7 @@ def _place(arguments: argparse.Namespace, name: str | None) -> tuple[Settings, S
         raise BadInput(
             "--num-devices and --topology: a topology has its own number of devices, name one of them"
         )
-    topology = topologies.parse(name)
+    topology = topologies.parse_topology(name)
     topologies.compiler(topology)
     variables = {**topologies.ENVIRONMENT, **cpu_devices(1)}
     return (

@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         version = levels.versions()[-1] if arguments.list_version is None else arguments.list_version
         for (level, devices, processes), frozen in sorted(levels.read_must_pass_lists(version).items()):
             how = "case by case" if frozen.cases else "by digest"
-            where = f"{level} on {levels.place(devices, processes)}"
+            where = f"{level} on {levels.spell_place(devices, processes)}"
             show([f"list {version}: {where}: {counted(frozen.count, 'case')}, {how}, {frozen.sha256[:16]}"])
         return 0
     files = [reading.read_records(file) for file in arguments.records]

@@ -124,7 +124,9 @@ def _case(case: Case) -> dict[str, Any]:
 def absences(selection: Selection, num_devices: int) -> Iterator[list[str]]:
     """[operation, mode, reason, where] for each mode that can't be spelled. where: `all`, or how many of the
     variants."""
-    shapes = [*map(meshes.parse, selection.meshes)] or list(meshes.weighted(num_devices, selection.processes))
+    shapes = [*map(meshes.parse_mesh, selection.meshes)] or list(
+        meshes.weighted(num_devices, selection.processes)
+    )
     for operation in OPERATIONS.values():
         if selection.operations and operation.name not in selection.operations:
             continue

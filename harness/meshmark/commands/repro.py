@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _needed(case_id: str) -> int:
     """The number of devices for a case id: the default, or more if its mesh has more."""
     try:
-        size = meshes.parse(case_id.split("/")[3]).size
+        size = meshes.parse_mesh(case_id.split("/")[3]).size
     except (IndexError, ValueError):
         return DEFAULT_CPU_DEVICES
     return max(DEFAULT_CPU_DEVICES, size) if size <= MOST_DEVICES else DEFAULT_CPU_DEVICES

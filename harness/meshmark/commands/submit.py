@@ -12,7 +12,7 @@ from meshmark.commands.options import add_expectations, expectations
 from meshmark.core.errors import BadInput
 from meshmark.core.terminal import note, show
 from meshmark.publish import submit
-from meshmark.publish.submit import Refused, SubmitError, Wanted
+from meshmark.publish.submit import BundleRefused, SubmitError, Wanted
 from meshmark.records import results
 
 SHOWN = 100
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     )  # fmt: skip
     try:
         made = submit.make(arguments.records, wanted, Path(arguments.output), arguments.archive, expected)
-    except Refused as error:
+    except BundleRefused as error:
         for text in error.complaints[:SHOWN]:
             note(text[:500])
         if len(error.complaints) > SHOWN:

@@ -54,13 +54,13 @@ def run(arguments: argparse.Namespace) -> int:
     places = [name.strip() for name in arguments.places.split(",") if name.strip()]
     for place in places:
         if place != CPU:
-            topologies.parse(place)
+            topologies.parse_topology(place)
     files = [file for given in arguments.read or () for file in _files(given)]
     with tempfile.TemporaryDirectory(prefix="meshmark-weather-") as kept:
         directory = Path(kept)
         for name in arguments.environments:
             where = environments.resolve(name, sys.executable, directory, note)
-            lines = compiling.compiled(where, places, compiling.now(), _progress)
+            lines = compiling.compile_all_programs(where, places, compiling.now(), _progress)
             files.append(compiling.write_weather_lines(lines, arguments.record or directory))
         read, code = read_all(files)
         releases = history.releases(read)

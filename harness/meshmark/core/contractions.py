@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from meshmark.core.hlo import Instruction, operands, parse, shapes
+from meshmark.core.hlo import Instruction, operands, parse_hlo, shapes
 
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
@@ -23,7 +23,7 @@ _LIBRARY_CALL = re.compile(r'custom_call_target="([^"]*(?:matmul|gemm|dot|conv)[
 def flops(text: str) -> int | None:
     """Operations of one device in one execution; None if the count of a loop is unknown, or if the compiler calls a
     library for a contraction."""
-    module = parse(text)
+    module = parse_hlo(text)
     total = 0
     for computation, lines in module.lines.items():
         if not any(" dot(" in line or " convolution(" in line or "custom-call" in line for line in lines):

@@ -62,7 +62,7 @@ def collectives(text: str, num_partitions: int | None = None) -> tuple[Collectiv
     """
     if not ("all-" in text or "reduce-scatter" in text or "collective-" in text):
         return ()
-    module = parse(text)
+    module = parse_hlo(text)
     found: list[Collective] = []
     chains: set[tuple[str, ...]] = set()
     for computation, instruction in module.collectives:
@@ -247,7 +247,7 @@ class Module:
 
 
 @functools.lru_cache(maxsize=1)
-def parse(text: str) -> Module:
+def parse_hlo(text: str) -> Module:
     """The module of a text. The last one is kept: the checks of a program all read the same text."""
     return Module(text)
 

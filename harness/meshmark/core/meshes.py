@@ -81,7 +81,7 @@ class MeshShape:
 _LABEL = re.compile(r"(\d+(?:x\d+){0,2})(?:-(shuffled|interleaved))?")
 
 
-def parse(label: str) -> MeshShape:
+def parse_mesh(label: str) -> MeshShape:
     """The MeshShape of a label such as 2x4; ValueError, with the expected form, for any other text."""
     match = _LABEL.fullmatch(label)
     if not match or "0" in match[1].split("x"):

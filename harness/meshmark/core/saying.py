@@ -27,7 +27,7 @@ def text_of(value: object) -> str:
         return f"<{type(value).__name__} whose str() raises {type(error).__name__}>"
 
 
-def line_of(value: object, longest: int = LONGEST) -> str:
+def printable_line(value: object, longest: int = LONGEST) -> str:
     """The value as one printable line of bounded length."""
     if type(value) is str and len(value) <= longest and value.isprintable():
         return value
@@ -47,7 +47,7 @@ def data_of(value: Any, depth: int = 0) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return line_of(value)
+        return printable_line(value)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
@@ -55,13 +55,13 @@ def data_of(value: Any, depth: int = 0) -> Any:
     if depth >= DEEPEST:
         return "..."
     if isinstance(value, Mapping):
-        return {line_of(name): data_of(one, depth + 1) for name, one in value.items()}
+        return {printable_line(name): data_of(one, depth + 1) for name, one in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [data_of(one, depth + 1) for one in value]
     item = getattr(value, "item", None)
     if item is not None and getattr(value, "ndim", None) == 0:
         return data_of(item(), depth + 1)
-    return line_of(value)
+    return printable_line(value)
 
 
 def encodable(value: Any, depth: int = 0) -> Any:

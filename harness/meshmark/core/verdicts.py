@@ -34,7 +34,7 @@ class Line:
     data: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.reason = saying.line_of(self.reason)
+        self.reason = saying.printable_line(self.reason)
         self.data = saying.data_of(self.data)
 
 

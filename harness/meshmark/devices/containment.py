@@ -181,7 +181,7 @@ def sweep(directory: Path) -> None:
             if _runs(pid := int(file.read_text())):
                 alive |= {pid, *offspring.descendants(pid)}
     starting = {pid for pid in found if _is_worker(pid)}
-    offspring.end(found - alive - starting)
+    offspring.kill_processes(found - alive - starting)
 
 
 def _is_worker(pid: int) -> bool:

@@ -38,7 +38,7 @@ def ended_after() -> Iterator[None]:
         if os.getpid() != own:
             os._exit(0)
         if has_children():
-            end(descendants() - before)
+            kill_processes(descendants() - before)
 
 
 def has_children() -> bool:
@@ -78,7 +78,7 @@ def marked(pids: Iterable[int], mark: str) -> set[int]:
     return found
 
 
-def end(pids: Iterable[int]) -> None:
+def kill_processes(pids: Iterable[int]) -> None:
     """Kill these processes, and collect those of them that are children of this one."""
     left = set(pids)
     until = time.monotonic() + _PATIENCE

@@ -21,7 +21,7 @@ from typing import Any
 
 from meshmark.core.errors import BadInput
 from meshmark.core.installation import suite
-from meshmark.core.meshes import MeshShape, parse
+from meshmark.core.meshes import MeshShape, parse_mesh
 from meshmark.core.privacy import redact
 from meshmark.devices import environment, surroundings, topologies
 from meshmark.devices.facts import Facts
@@ -135,7 +135,7 @@ def facts() -> Facts:
 def topology_facts(topology: Topology, layout: str, labels: Iterable[str]) -> Facts:
     """The facts of a compile-only topology, read in this process; loads its compiler."""
     devices = topologies.devices(topology)
-    reasons = {label: topologies.layout_problem(topology, parse(label), layout) for label in labels}
+    reasons = {label: topologies.layout_problem(topology, parse_mesh(label), layout) for label in labels}
     found = _facts(devices[:MOST_LISTED], devices[0].platform, len({d.process_index for d in devices}))
     return replace(
         found,
@@ -196,7 +196,9 @@ def main(arguments: Sequence[str]) -> None:
     if arguments:
         name, layout, *labels = arguments
         try:
-            print(MARK + json.dumps(topology_facts(topologies.parse(name), layout, labels).to_json()))
+            print(
+                MARK + json.dumps(topology_facts(topologies.parse_topology(name), layout, labels).to_json())
+            )
         except topologies.TopologyError as error:
             print(MARK + json.dumps({"refused": str(error)}))
     else:

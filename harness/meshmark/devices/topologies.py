@@ -109,7 +109,7 @@ class Topology:
 _NAME = re.compile(r"(?:(\d+)x)?([a-z]\w*):(\d+(?:x\d+)*)")
 
 
-def parse(name: str) -> Topology:
+def parse_topology(name: str) -> Topology:
     """The topology of this name; TopologyError, with the expected form or the known chips, for another name."""
     match = _NAME.fullmatch(name.strip().lower())
     if not match:
@@ -144,7 +144,7 @@ def parse(name: str) -> Topology:
 
 def parse_all(names: Iterable[str]) -> list[Topology]:
     """The topologies of comma-separated names, without duplicates, in order."""
-    found = {parse(part): None for text in names for part in text.split(",") if part.strip()}
+    found = {parse_topology(part): None for text in names for part in text.split(",") if part.strip()}
     return list(found)
 
 
@@ -193,7 +193,7 @@ def devices(topology: Topology | str, layout: str = "plain", shape: Sequence[int
     `shape` (all devices; by default one axis); NoLayout if it can't. TopologyError if the compiler is missing or does
     not know the topology.
     """
-    made = parse(topology) if isinstance(topology, str) else topology
+    made = parse_topology(topology) if isinstance(topology, str) else topology
     if layout not in LAYOUTS:
         raise TopologyError(f"no layout {layout!r}: choose from {', '.join(LAYOUTS)}")
     plain = _listed(made)

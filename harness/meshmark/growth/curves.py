@@ -198,7 +198,7 @@ def series(
 
 def cell(operation: str, variant: str, mesh: str, dtype: str, size: str) -> Cell:
     """The cell with these labels."""
-    shape = meshes.parse(mesh)
+    shape = meshes.parse_mesh(mesh)
     parse_size(size)
     made, chosen_variant = find_variant(f"{operation}/{variant}", shape)
     return Cell(made, Request(chosen_variant, shape, dtype, size), 0)

@@ -47,7 +47,7 @@ def short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) and value % 1 else f"{value:.0f}"
 
 
-def seconds(value: Any) -> str:
+def spell_seconds(value: Any) -> str:
     """A time in seconds as text with three digits, such as 1.2 us or 3.4 ms; "-" if there is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return "-"
@@ -184,7 +184,7 @@ def _table(of: Mapping[str, Series]) -> Iterator[str]:
             *(cell("wire_bytes"), short(theory.get("wire_bytes")), cell("collective_runs")),
             *(cell("memory_bytes"), short(theory.get("memory_bytes"))),
             *(cell("flops"), short(theory.get("flops")), cell("compile_s")),
-            *(_together(projected), cell("optimal_s", seconds)),
+            *(_together(projected), cell("optimal_s", spell_seconds)),
         ]
         yield "| " + " | ".join(cells) + " |"
 
@@ -196,7 +196,7 @@ def _together(values: Sequence[str]) -> str:
 def _projected(projection: Any) -> str:
     if not isinstance(projection, dict):
         return "-"
-    return f"{seconds(projection.get('seconds'))} ({plain(projection.get('limit')) or 'none'})"
+    return f"{spell_seconds(projection.get('seconds'))} ({plain(projection.get('limit')) or 'none'})"
 
 
 # Plots ------------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def pyplot() -> Any:
     return made
 
 
-def figure(every: Sequence[Series], title: str) -> Any:
+def draw_curves(every: Sequence[Series], title: str) -> Any:
     """A figure with one row per operation and one column per quantity. Both axes are logarithmic; theory is dotted."""
     plt = pyplot()
     names = list({(o.operation, o.variant): None for o in every})
@@ -312,7 +312,7 @@ def write_growth_pages(
                 ]
                 if part:
                     title = f"{chip}, {scaling} scaling: {group}"
-                    texts[f"growth-{chip}-{scaling}-{group}.svg"] = figure(part, title)
+                    texts[f"growth-{chip}-{scaling}-{group}.svg"] = draw_curves(part, title)
     paths = []
     try:
         directory.mkdir(parents=True, exist_ok=True)

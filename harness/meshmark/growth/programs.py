@@ -77,7 +77,7 @@ def main() -> int:
     """Run the job from standard input."""
     job = json.load(sys.stdin)
     topologies.prepare_environment(job["topology"])
-    topology = topologies.parse(job["topology"])
+    topology = topologies.parse_topology(job["topology"])
 
     try:
         topologies.devices(topology)

@@ -58,7 +58,7 @@ class Interpretation:
     @classmethod
     def of(cls, name: str) -> Interpretation:
         """An interpretation for the topology of this name, such as "v5e:2x4"; TopologyError without its compiler."""
-        topology = topologies.parse(name)
+        topology = topologies.parse_topology(name)
         return cls(topologies.devices(topology), chips.factor_bits(chips.CHIPS[topology.chip]))
 
     def __call__(self, program: Program, mode: str) -> list[Interpreted]:

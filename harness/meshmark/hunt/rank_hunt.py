@@ -190,7 +190,7 @@ class RankHunt:
         if self.first:
             report(self.hunt)
         self.group.leave()
-        rollcall.end(self.group.rank, 0)
+        rollcall.report_exit_code(self.group.rank, 0)
 
     def _hunt(self, slot: Lockstep, minutes: float, programs: int | None) -> None:
         with self.group.channel.during("start", START):

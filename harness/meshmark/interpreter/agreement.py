@@ -16,7 +16,7 @@ from meshmark.interpreter import shapes
 from meshmark.interpreter.faults import Fault, Refused
 from meshmark.interpreter.meanings import COMMON, called, check_attributes, meaning
 from meshmark.interpreter.module import Computation, Instruction, Module
-from meshmark.interpreter.reader import split
+from meshmark.interpreter.reader import split_list
 from meshmark.interpreter.shapes import DTYPES, AnyShape, Layout, Shape, TupleShape, flat
 
 _OF_PARAMETERS = COMMON | {"parameter_replication"}
@@ -168,7 +168,7 @@ def _awaited(computation: Computation, instruction: Instruction, given: list[Any
 
 def _branches(instruction: Instruction) -> list[str]:
     if "branch_computations" in instruction.attributes:
-        return [n.lstrip("%") for n in split(instruction.attributes["branch_computations"].strip("{}"))]
+        return [n.lstrip("%") for n in split_list(instruction.attributes["branch_computations"].strip("{}"))]
     return [called(instruction, f"{which}_computation") for which in ("true", "false")]
 
 
@@ -231,7 +231,7 @@ def _check_constraints(computation: Computation, instruction: Instruction) -> No
         return
     if not (text.startswith("{") and text.endswith("}")):
         raise Refused(f"operand_layout_constraints={text[:60]}")
-    wanted = [shapes.parse(part) for part in split(text[1:-1])]
+    wanted = [shapes.parse_type(part) for part in split_list(text[1:-1])]
     given = [computation.by_name[name].shape for name in instruction.operands]
     if len(wanted) != len(given):
         raise Refused(f"{len(wanted)} layouts for {len(given)} operands of {instruction.name}")
@@ -253,7 +253,7 @@ def _untiled(shape: AnyShape) -> AnyShape:
 def aliases(text: str) -> Iterator[tuple[tuple[int, ...], int, tuple[int, ...]]]:
     """(path in the result, number of the operand, path in the operand) of each pair in a text such as {{0}: (1,
     {})}."""
-    for part in split(text.strip()[1:-1]):
+    for part in split_list(text.strip()[1:-1]):
         match = _ALIAS.fullmatch(part)
         if not match:
             raise Refused(f"the alias {part[:60]}")
@@ -299,9 +299,9 @@ def _check_entry(module: Module) -> None:
         arguments, arrow, result = text[1:-1].rpartition(")->")
         if not arrow:
             raise Refused(f"entry_computation_layout={text[:60]}")
-        wanted = shapes.parse(arguments + ")")
+        wanted = shapes.parse_type(arguments + ")")
         _same("the arguments", wanted, TupleShape(tuple(p.shape for p in entry.parameters)))
-        _same("the results", entry.root.shape, shapes.parse(result))
+        _same("the results", entry.root.shape, shapes.parse_type(result))
     used: set[tuple[int, tuple[int, ...]]] = set()
     for to, number, of in aliases(module.attributes.get("input_output_alias", "{}")):
         if number >= len(entry.parameters):

@@ -84,7 +84,7 @@ def _expanded(text: str, devices: int) -> Groups:
         raise Refused(f"replica_groups {text[:80]}") from None
 
 
-def members(evaluator: Evaluator, instruction: Instruction) -> list[np.ndarray]:
+def find_group_rows(evaluator: Evaluator, instruction: Instruction) -> list[np.ndarray]:
     """The groups of the devices that compute now, as rows of the arrays.
 
     Hang if only a part of a group computes now. Fault if a device is in two groups or does not exist."""
@@ -160,7 +160,7 @@ def _summed(evaluator: Evaluator, instruction: Instruction) -> Callable[[np.ndar
 
 def _all_reduce(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     values = [array(operand, instruction.name) for operand in operands]
-    found = members(evaluator, instruction)
+    found = find_group_rows(evaluator, instruction)
     computation = evaluator.computation(called(instruction, "to_apply"))
     if len(computation.parameters) > 2:
         return _joint_all_reduce(evaluator, instruction, values, found)
@@ -197,7 +197,7 @@ def _joint_all_reduce(
 
 def _reduce_scatter(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     values = [array(operand, instruction.name) for operand in operands]
-    found, reduce = members(evaluator, instruction), _summed(evaluator, instruction)
+    found, reduce = find_group_rows(evaluator, instruction), _summed(evaluator, instruction)
     d = dimension(instruction)
 
     def scattered(data: np.ndarray, size: int) -> np.ndarray:
@@ -222,7 +222,7 @@ def _reduce_scatter(evaluator: Evaluator, instruction: Instruction, operands: Se
 
 def _all_gather(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     values = [array(operand, instruction.name) for operand in operands]
-    found, d = members(evaluator, instruction), dimension(instruction)
+    found, d = find_group_rows(evaluator, instruction), dimension(instruction)
 
     def exchange(data: np.ndarray) -> np.ndarray:
         groups, size, *dims = data.shape
@@ -236,7 +236,7 @@ def _all_gather(evaluator: Evaluator, instruction: Instruction, operands: Sequen
 
 def _all_to_all(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     values = [array(operand, instruction.name) for operand in operands]
-    found = members(evaluator, instruction)
+    found = find_group_rows(evaluator, instruction)
     if isinstance(instruction.shape, TupleShape):
         return _tuple_all_to_all(evaluator, instruction, values, found)
     d = dimension(instruction)
@@ -307,7 +307,7 @@ def _permute(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
 
 def _broadcast(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     """The first member of each group sends to the others. Devices in no group have zeros."""
-    value, found = array(operands[0], instruction.name), members(evaluator, instruction)
+    value, found = array(operands[0], instruction.name), find_group_rows(evaluator, instruction)
 
     def move(data: np.ndarray) -> np.ndarray:
         whole = full(data, evaluator.devices)
@@ -329,7 +329,7 @@ def _ragged(evaluator: Evaluator, instruction: Instruction, operands: Sequence[A
     data, marks = full(value.data, devices), np.broadcast_to(mask(value), full(value.data, devices).shape)
     result = np.array(full(output.data, devices))
     spoiled = np.array(np.broadcast_to(mask(output), result.shape))
-    for group in members(evaluator, instruction):
+    for group in find_group_rows(evaluator, instruction):
         for i, sender in enumerate(group):
             for j, receiver in enumerate(group):
                 size, start, place = sizes[sender, j], starts[sender, j], places[sender, j]

@@ -17,7 +17,7 @@ import numpy as np
 from meshmark.interpreter.faults import Fault, Refused
 from meshmark.interpreter.meanings import MEANINGS, Function, called, means
 from meshmark.interpreter.module import Instruction
-from meshmark.interpreter.reader import split
+from meshmark.interpreter.reader import split_list
 from meshmark.interpreter.shapes import AnyShape, TupleShape
 from meshmark.interpreter.values import AnyValue, Pending, Value, array, full, mask, unwritten
 
@@ -115,7 +115,7 @@ def _conditional(evaluator: Evaluator, instruction: Instruction, operands: Seque
     selector = array(operands[0], instruction.name).known(instruction.name)
     if "branch_computations" in instruction.attributes:
         inner = instruction.attributes["branch_computations"].strip("{}")
-        names = [part.lstrip("%") for part in split(inner)]
+        names = [part.lstrip("%") for part in split_list(inner)]
     else:
         names = [called(instruction, f"{which}_computation") for which in ("true", "false")]
     if selector.dtype == bool:

@@ -14,7 +14,7 @@ from meshmark.interpreter.control import contexts, fresh
 from meshmark.interpreter.faults import Fault, Refused
 from meshmark.interpreter.meanings import Function, Meaning, array_shape, means
 from meshmark.interpreter.module import Instruction
-from meshmark.interpreter.reader import split
+from meshmark.interpreter.reader import split_list
 from meshmark.interpreter.reductions import largest
 from meshmark.interpreter.shapes import TupleShape
 from meshmark.interpreter.values import AnyValue, Value, array, moved
@@ -57,7 +57,7 @@ def typed_attributes(instruction: Instruction) -> dict[str, Attribute]:
     """The attributes in a typed call's configuration, by name; Refused for an unknown form."""
     text = instruction.backend_config
     found: dict[str, Attribute] = {}
-    for part in split(text[1:-1]):
+    for part in split_list(text[1:-1]):
         match = _TYPED.fullmatch(part)
         if not match:
             raise Refused(f"the attribute {part[:60]!r} of a custom call")

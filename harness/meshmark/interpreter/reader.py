@@ -92,13 +92,13 @@ def _instruction(line: str) -> tuple[bool, Instruction]:
     inside, attributes = rest[:end], _attributes(rest[end + 1 :].removeprefix(", "))
     names: tuple[str, ...] = ()
     if opcode not in ("constant", "parameter", "iota"):
-        found = [_OPERAND.match(part) for part in split(inside)]
+        found = [_OPERAND.match(part) for part in split_list(inside)]
         if not all(found):
             raise Refused(f"the operands {inside[:80]!r} of {opcode}")
         names = tuple(match[1] for match in found if match)
     return bool(root), Instruction(
         name,
-        shapes.parse(shape),
+        shapes.parse_type(shape),
         opcode,
         names,
         "" if names else inside,
@@ -126,7 +126,7 @@ def _closing(text: str) -> int:
     raise Refused(f"the open bracket in {text[:80]!r}")
 
 
-def split(text: str) -> Iterator[str]:
+def split_list(text: str) -> Iterator[str]:
     """The parts of a list, split at commas outside all brackets and quotes, without comments."""
     text = _COMMENT.sub("", text).strip() if "/*" in text else text.strip()
     if not text:
@@ -152,7 +152,7 @@ def _attributes(text: str) -> dict[str, str]:
     """The attributes of a text such as `a=1, b={2,3}`, by name. `mesh[...], device_ids=(...) {...}` is one value."""
     found: dict[str, str] = {}
     last = ""
-    for part in split(text):
+    for part in split_list(text):
         name, equals, value = part.partition("=")
         if last == "replica_groups" and name == "device_ids":
             found[last] += f", {part}"

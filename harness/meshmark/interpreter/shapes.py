@@ -93,11 +93,11 @@ _TILE = re.compile(r"\(([\d,]+)\)")
 _COMMENT = re.compile(r"/\*.*?\*/")
 
 
-def parse(text: str) -> AnyShape:
+def parse_type(text: str) -> AnyShape:
     """The type in this text; Refused for an unknown form."""
     if text.startswith("("):
         inner = _COMMENT.sub("", text[1:-1]).strip()
-        return TupleShape(tuple(parse(part) for part in _parts(inner)))
+        return TupleShape(tuple(parse_type(part) for part in _parts(inner)))
     return _array(text)
 
 

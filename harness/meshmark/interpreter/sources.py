@@ -16,7 +16,7 @@ _LINE = re.compile(r"source_line=(\d+)")
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceOperation:
     """The operation that an instruction was made from. Texts are empty and the line is 0 if the metadata lacks them."""
 
     operation: str
@@ -31,7 +31,7 @@ class Source:
         return ", ".join(filter(None, (self.operation, place if self.file else "")))
 
 
-def source(module: Module, instruction: Instruction) -> Source:
+def source(module: Module, instruction: Instruction) -> SourceOperation:
     """The source of an instruction."""
     text = instruction.metadata
     name = _NAME.search(text)
@@ -42,9 +42,11 @@ def source(module: Module, instruction: Instruction) -> Source:
         files, functions = module.tables.get("FileNames", {}), module.tables.get("FunctionNames", {})
         file = files.get(_number(location, "file_name_id"), "").strip('"')
         function = functions.get(_number(location, "function_name_id"), "").strip('"')
-        return Source(operation, file.rpartition("/")[2], _number(location, "line"), function)
+        return SourceOperation(operation, file.rpartition("/")[2], _number(location, "line"), function)
     found, line = _FILE.search(text), _LINE.search(text)
-    return Source(operation, found[1].rpartition("/")[2] if found else "", int(line[1]) if line else 0, "")
+    return SourceOperation(
+        operation, found[1].rpartition("/")[2] if found else "", int(line[1]) if line else 0, ""
+    )
 
 
 def path(callers: Sequence[Instruction], instruction: Instruction) -> str:

@@ -26,7 +26,7 @@ from meshmark.judge import calls, precision
 from meshmark.judge.communication import communication
 from meshmark.judge.numbers import Numbers, compare_numbers, same_bits, without_subnormals
 from meshmark.judge.placement import placement, typed
-from meshmark.judge.programs import Program, make_gradient, mesh_over, place, x64
+from meshmark.judge.programs import Program, make_gradient, mesh_over, place_array, x64
 from meshmark.levels import deviations
 from meshmark.operations.base import Argument, Missing, Result
 from meshmark.operations.cases import Case, Cell
@@ -296,7 +296,7 @@ def placed_inputs(program: Program, seed: int) -> list[jax.Array]:
     """Make a program's inputs and put them on its devices."""
     arguments, _, _ = prepare_cell(program.case.cell, seed)
     return [
-        place(program.mesh, seen.spec, program.view(argument, array))
+        place_array(program.mesh, seen.spec, program.view(argument, array))
         for argument, seen, array in zip(
             program.case.plan.arguments, program.arguments, arguments, strict=True
         )

@@ -109,7 +109,7 @@ class CompileOnly:
         for name in self.exports if case.mode != "pmap" else ():  # jax.export takes only jitted functions
             yield exported(program, name)
         yield Line("execute", "not_run", f"compiled for {self.topology}, where nothing can run")
-        yield from interpreted.lines(program, compiled, self.topology, self.seed)
+        yield from interpreted.judge_lines(program, compiled, self.topology, self.seed)
 
 
 def promised(

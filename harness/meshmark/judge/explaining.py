@@ -381,7 +381,7 @@ def lines_of(options: Any) -> list[str]:
     from meshmark.judge.programs import Program
     from meshmark.operations import cases
 
-    topology = topologies.parse(options.topology) if options.topology else None
+    topology = topologies.parse_topology(options.topology) if options.topology else None
     devices = topologies.devices(topology) if topology else tuple(jax.devices())
     bits = dict(chips.factor_bits(chips.CHIPS[topology.chip])) if topology else {}
     case = cases.find_case(options.case, len(devices))

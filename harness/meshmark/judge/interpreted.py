@@ -34,7 +34,7 @@ MOST_BYTES = 8 * 2**30
 """The most memory, by the compiler's own figures and of all devices together, of a program that is interpreted."""
 
 
-def lines(program: Program, compiled: Any, topology: Topology, seed: int) -> list[Line]:
+def judge_lines(program: Program, compiled: Any, topology: Topology, seed: int) -> list[Line]:
     """The lines of numbers (or gradient) and replicas of a program that was compiled for a topology."""
     chip = chips.CHIPS[topology.chip]
     own = {"interpreted": True, "assumed": assumptions(program, chip, topology)}

@@ -121,7 +121,7 @@ def compare_shards(
             first[key] = (shard.device, seen)
             assembled[index] = seen
         limit = None if bound is None else bound[index]
-        found = difference(case.plan.judge, seen, want[index], limit, flushed)
+        found = find_worst_element(case.plan.judge, seen, want[index], limit, flushed)
         largest = max(largest, found[1]) if found is not None else largest
         if found is not None and found[0] > verdict.badness:
             verdict.badness, verdict.error, verdict.bound, where, count = found
@@ -162,7 +162,7 @@ def hidden(places: Sequence[Any], output: jax.Array) -> str:
     return "" if twice is None else f"{twice} shows {shown[twice]} shards instead of one"
 
 
-def difference(
+def find_worst_element(
     judge: str, seen: np.ndarray, want: np.ndarray, bound: np.ndarray | None, flushed: float = 0.0
 ) -> Difference | None:
     """The worst element of a block against its reference; None for an empty block, or without a bound if no element

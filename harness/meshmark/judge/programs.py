@@ -2,7 +2,7 @@
 """Makes a JAX program of a case: the five program modes, traced, lowered and compiled once.
 
 This module does not assume that a device can execute or is addressable. Arguments are ShapeDtypeStructs with
-shardings, and only `place` puts inputs on devices.
+shardings, and only `place_array` puts inputs on devices.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sharding(mesh: Mesh, spec: Spec) -> NamedSharding:
     return NamedSharding(mesh, P(*spec))
 
 
-def place(mesh: Mesh, spec: Spec, array: np.ndarray) -> jax.Array:
+def place_array(mesh: Mesh, spec: Spec, array: np.ndarray) -> jax.Array:
     """A host array on the devices of the mesh; over several processes each fills the shards it can address."""
     target = sharding(mesh, spec)
     if target.is_fully_addressable:
@@ -112,7 +112,7 @@ class Program:
         structs: list[Any] = self.structs()
         if self.stacked and jax.process_count() > 1:
             # Over several processes pmap can't lower a ShapeDtypeStruct (IndexError in tile_aval_nd): it gets arrays.
-            structs = [place(self.mesh, s.sharding.spec, np.zeros(s.shape, s.dtype)) for s in structs]
+            structs = [place_array(self.mesh, s.sharding.spec, np.zeros(s.shape, s.dtype)) for s in structs]
         with self.context():
             wrapped = self.jitted()
             return wrapped.trace(*structs).lower() if hasattr(wrapped, "trace") else wrapped.lower(*structs)

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from meshmark.core.verdicts import VERDICTS, worst
-from meshmark.judge.numbers import Difference, difference
+from meshmark.judge.numbers import Difference, find_worst_element
 
 Pair = tuple[str, str, np.ndarray, np.ndarray, np.ndarray | None]
 """(what is wrong, judge, seen, want, bound)."""
@@ -50,12 +50,12 @@ def prove() -> None:
     """Raise RuntimeError if the judge of this process passes a planted wrong answer, refuses a right one or takes a
     failure for a pass, or if its sums are not rounded to nearest."""
     for what, judge, seen, want, bound in planted():
-        found: Difference | None = difference(judge, seen, want, bound)
+        found: Difference | None = find_worst_element(judge, seen, want, bound)
         if found is None or not found[0] > 1:
             raise RuntimeError(f"{_WRONG} {what} (judge {judge}) for right")
     right = np.array([1.5, np.nan, -np.inf], np.float32)
     within = np.full(3, 1e-6)
-    if (found := difference("bound", right, right.astype(np.float64), within)) and found[0] > 1:
+    if (found := find_worst_element("bound", right, right.astype(np.float64), within)) and found[0] > 1:
         raise RuntimeError(f"{_WRONG} what is right for wrong")
     if any(worst(["pass", verdict, "pass"]) != verdict for verdict in VERDICTS):
         raise RuntimeError(f"{_WRONG} a bad verdict for a pass")

@@ -75,7 +75,7 @@ def sharding_axes(case: Case) -> frozenset[str]:
     return frozenset(name for entry in entries for name in ((entry,) if isinstance(entry, str) else entry))
 
 
-def members(collective: Collective) -> tuple[tuple[int, ...], ...]:
+def find_exchanging_members(collective: Collective) -> tuple[tuple[int, ...], ...]:
     """The groups, or for collective-permute the pairs, that exchange data."""
     found = collective.pairs if collective.kind == "collective-permute" else collective.groups
     return tuple(group for group in found if len(set(group)) > 1)
@@ -112,7 +112,9 @@ def stray(found: Sequence[Collective], case: Case) -> str:
     """The first collective over an axis along which the computation needs none; "" if there is none."""
     needed = needed_axes(case)
     for collective in found:
-        axes = frozenset[str]().union(*(axes_between(group, case.mesh) for group in members(collective)))
+        axes = frozenset[str]().union(
+            *(axes_between(group, case.mesh) for group in find_exchanging_members(collective))
+        )
         if axes - needed:
             wanted = f"over {'+'.join(sorted(needed))} alone" if needed else "over no axis"
             return f"{collective.kind} over {'+'.join(sorted(axes))}, and the computation exchanges data {wanted}"
@@ -149,7 +151,11 @@ def whole_gathers(found: Sequence[Collective], case: Case) -> list[str]:
     planned = max((t.nbytes for t in stated or () if t.kind == "all-gather"), default=0)
     if stated is None:  # a result may be whole on each device
         planned = max((nbytes(r, case.mesh) for r in case.plan.results), default=0)
-    gathered = {c.nbytes for c in found if c.kind == "all-gather" and c.nbytes > planned and members(c)}
+    gathered = {
+        c.nbytes
+        for c in found
+        if c.kind == "all-gather" and c.nbytes > planned and find_exchanging_members(c)
+    }
     told = []
     for number, argument in enumerate(case.plan.arguments):
         whole = math.prod(argument.shape) * dtype_of(argument.dtype).itemsize

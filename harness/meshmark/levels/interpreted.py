@@ -56,4 +56,4 @@ def by_case(cases: Iterable[Judged]) -> dict[str, list[Judged]]:
 def _over_all(name: str, devices: int) -> bool:
     """Whether a case has a program, over all devices."""
     _, _, mode, mesh, *_ = name.split("/")
-    return mode != "host" and meshes.parse(mesh).size == devices
+    return mode != "host" and meshes.parse_mesh(mesh).size == devices

@@ -194,7 +194,7 @@ def apply(issues: Sequence[Issue], case_id: str, lines: Sequence[Line]) -> None:
         for line in explained:
             line.data |= {"link": issue.link, "was": line.verdict}
             line.verdict = "known"
-            line.reason = saying.line_of(f"{issue.why} | {line.reason}")
+            line.reason = saying.printable_line(f"{issue.why} | {line.reason}")
         if not bad:
             for line in listed:
                 if line.verdict == "pass":

@@ -117,7 +117,7 @@ def _standard(devices: int, processes: int, covering: bool) -> tuple[Case, ...]:
     return tuple(cases.cases(Selection(processes=processes, covering=covering), devices))
 
 
-def place(devices: int, processes: int = 1) -> str:
+def spell_place(devices: int, processes: int = 1) -> str:
     """8 devices, or 8 devices over 2 processes."""
     return counted(devices, "device") + (f" over {processes} processes" if processes > 1 else "")
 
@@ -219,8 +219,8 @@ def must_pass(
         if frozen is None or frozen.sha256 == sha256:
             return MustPass(level, devices, version, listed, sha256, frozen is not None, processes)
     raise LevelError(
-        f"the case table has drifted from version {version} of {level} on {place(devices, processes)}, of which only"
-        " a digest is kept: use the suite's commit of that version, or name a newer version"
+        f"the case table has drifted from version {version} of {level} on {spell_place(devices, processes)}, of which"
+        " only a digest is kept: use the suite's commit of that version, or name a newer version"
     )
 
 
@@ -258,7 +258,7 @@ def find_drift(
         if level in late or (places is not None and (devices, processes) not in places):
             continue
         was, now = frozen.get((level, devices, processes)), by_rule(level, devices, processes)
-        where = f"{level} on {place(devices, processes)}"
+        where = f"{level} on {spell_place(devices, processes)}"
         if was is None:
             found.append(f"{where}: not in version {version}")
         elif was.sha256 != digest_case_ids(now) and was.sha256 not in (

@@ -24,10 +24,10 @@ def judging(files: Sequence[Records]) -> list[Mapping[str, Any]]:
     return [run for file in files for run in file.runs if run["run"] in ids]
 
 
-def difference(runs: Sequence[Mapping[str, Any]]) -> str:
+def find_differing_field(runs: Sequence[Mapping[str, Any]]) -> str:
     """The first field in which the environments of these runs differ, or their seeds; "" for none."""
     every = [run_line.environment_fields(run) | {"seed": run.get("seed")} for run in runs]
-    return next(filter(None, (run_line.difference(every[0], other) for other in every[1:])), "")
+    return next(filter(None, (run_line.spell_difference(every[0], other) for other in every[1:])), "")
 
 
 def parts_of(files: Sequence[Records]) -> Parts:

@@ -182,7 +182,7 @@ def statement(
         _require_all_ranks(files, processes)
     table = _table_version(files)
     version = versions(directory)[-1] if version is None else version
-    if differing := parts.difference(parts.judging(files)):
+    if differing := parts.find_differing_field(parts.judging(files)):
         raise LevelError(f"the runs differ in {differing}: make one statement per environment")
     judged = parts.parts_of(files)
     devices, topology = int(facts["num_devices"]), str(facts.get("topology") or "")

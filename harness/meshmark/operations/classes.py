@@ -78,6 +78,6 @@ def meshes_by_class(num_devices: int, processes: int = 1) -> dict[str, list[Mesh
     return found
 
 
-def members(operation: Operation, kind: str) -> Iterator[str]:
+def find_dtypes(operation: Operation, kind: str) -> Iterator[str]:
     """The dtypes of the operation that are in a class."""
     return (name for name in operation.dtypes if of_dtype(name) == kind)

@@ -66,7 +66,7 @@ class Row:
 
 
 @cache
-def rows(path: Path = PATH) -> dict[str, Row]:
+def read_names(path: Path = PATH) -> dict[str, Row]:
     """The rows by name. ValueError for a line that is not a row."""
     found = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):

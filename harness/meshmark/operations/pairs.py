@@ -53,7 +53,7 @@ class Picked:
 
 
 @cache
-def rows(directory: Path = DIRECTORY) -> tuple[Row, ...]:
+def read_pairs(directory: Path = DIRECTORY) -> tuple[Row, ...]:
     """The rows of every family, in the order of their files. ValueError for a line without seven columns."""
     found = []
     for path in sorted(directory.glob("*.tsv")):
@@ -81,7 +81,7 @@ def _picked_of(operation: str, num_devices: int, processes: int) -> tuple[Picked
 @cache
 def _rows_by_operation() -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
-    for row in rows():
+    for row in read_pairs():
         found.setdefault(row.operation, []).append(row)
     return found
 
@@ -97,7 +97,7 @@ def _pick(row: Row, by_class: dict[str, list[MeshShape]], num_devices: int, proc
     if operation is None or (operation.processes and processes == 1) or row.mode not in operation.modes:
         return None
     sizes = turned([s for s in operation.sizes if classes.of_size(operation, s) == row.size], row, "size")
-    dtypes = turned([*classes.members(operation, row.dtype)], row, "dtype")
+    dtypes = turned([*classes.find_dtypes(operation, row.dtype)], row, "dtype")
     for mesh in turned(by_class.get(row.mesh, []), row, "mesh"):
         owners = owners_of(mesh, num_devices, processes)
         for variant in turned(variants_with(row.fill, operation, mesh), row, "variant"):

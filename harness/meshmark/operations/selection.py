@@ -138,7 +138,7 @@ class Selection:
             raise SelectionError(f"{both[0]} is in --with and in --without: name it once")
         for label in self.meshes:
             try:
-                mesh = meshes.parse(label)
+                mesh = meshes.parse_mesh(label)
             except ValueError as error:
                 raise SelectionError(str(error)) from None
             if mesh.size > num_devices:

@@ -66,7 +66,7 @@ def _none(case: Case) -> bool:
 
 
 @dataclass(frozen=True)
-class Change:
+class TableChange:
     """What a version of the table changed, as functions that give what the version before had."""
 
     summary: str
@@ -323,36 +323,36 @@ def _small_plan(case: Case, plan: Plan) -> Plan:
     )
 
 
-CHANGES: dict[int, Change] = {
-    12: Change(
+CHANGES: dict[int, TableChange] = {
+    12: TableChange(
         "collectives in a batch, with the batch dimension in every place; functions of whole arrays whose results get"
         " another sharding than their argument",
         new=_added_twelfth,
     ),
-    11: Change(
+    11: TableChange(
         "reductions of any two values of a narrow type; functions of jax.scipy, rare options of functions and of their"
         " gradients, collectives of trees, one program on several meshes; kinds of programs that people reported:"
         " functions that loop by themselves inside of a shard_map that checks what varies, functions over Explicit"
         " axes by their own rules, keys that are sent, callbacks, constraints and exported programs",
         new=_added_eleventh,
     ),
-    10: Change(
+    10: TableChange(
         "collectives over every choice of axes in every order, of every dtype; functions with rare options of every"
         " dtype; families of functions and linear algebra on each mesh, devices in another order included; forms that"
         " few programs have",
         new=_added_tenth,
     ),
-    9: Change(
+    9: TableChange(
         "functions that compute, of every dtype, on partly sharded matrices; transformations of transformations of"
         " collectives in loops, branches and rules; second uses of one function, and what arrays say of themselves",
         new=_added_ninth,
     ),
-    8: Change(
+    8: TableChange(
         "options of functions, derivatives, batches, collectives and placements that no case set; functions of partly"
         " sharded matrices that are drawn, eager, in batches over a mesh axis and between manual axes",
         new=_added_eighth,
     ),
-    7: Change(
+    7: TableChange(
         "settings of random numbers in turn in one process, and choices of sharded rows; what the hunt found of parts"
         " of sorted rows and of narrow sums beside an automatic axis; functions of arrays that are sharded over some"
         " axes, whole and in uneven parts, and their gradients; collectives that some devices reach; manual axes beside"
@@ -360,32 +360,32 @@ CHANGES: dict[int, Change] = {
         plan=_small_plan,
         new=_added_seventh,
     ),
-    6: Change(
+    6: TableChange(
         "stencils with halos, their transposes and gradients; what the hunt found of shards of uneven sizes, padded"
         " windows, Fourier transforms and axes of one device; contexts of width and precision, options of the compiler,"
         " memories, callbacks in order and host arrays in every form of memory; complex derivatives, rules and"
         " solutions; collectives in nested, partial and eager shard_maps; more refusals",
         new=_added_sixth,
     ),
-    5: Change(
+    5: TableChange(
         "every collective, its gradient and every moving function of every dtype on each mesh, in one program each;"
         " what holds on one device, for one length or by one argument alone; what is done with arrays besides calls;"
         " refusals of dimensions and groups",
         new=_added_fifth,
     ),
-    4: Change(
+    4: TableChange(
         "options and edges of functions and collectives: narrow integers, indices outside of an array, masks, row"
         " exchanges, overflow, axes of one device; ways to call derivatives, loops and batches;"
         " unreduced types, mutable arrays, layouts; more refusals; what the hunt found last",
         new=_added_last,
     ),
-    3: Change(
+    3: TableChange(
         "gradients of what was judged by values alone; functions at the ends of their domains, and integers of every"
         " width; Flax NNX and Datarax; more draws, keys, creation functions, options and refusals; functions in a"
         " shard_map over some axes",
         new=_added_late,
     ),
-    2: Change(
+    2: TableChange(
         "special values, every dtype, and pairs of classes; payloads that are timed are whole tiles; flops are those"
         " of the compiled contractions; the bytes of"
         " ragged_all_to_all are those that leave a member",
@@ -405,7 +405,7 @@ class Table:
     version: int
 
     @property
-    def _later(self) -> list[Change]:
+    def _later(self) -> list[TableChange]:
         """The changes after this version, the newest first."""
         return [CHANGES[n] for n in range(TABLE_VERSION, self.version, -1)]
 

@@ -174,7 +174,7 @@ def named_meshes(
     selection: Selection, weighted: Mapping[MeshShape, int], otherwise: int
 ) -> dict[MeshShape, int]:
     """The meshes that a selection names, with weights. A mesh that is not in `weighted` weighs `otherwise`."""
-    return {mesh: weighted.get(mesh, otherwise) for mesh in map(meshes.parse, selection.meshes)}
+    return {mesh: weighted.get(mesh, otherwise) for mesh in map(meshes.parse_mesh, selection.meshes)}
 
 
 CONFORMANCE: Weights = ConformanceWeights()

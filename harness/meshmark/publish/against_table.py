@@ -143,7 +143,7 @@ def _is_spelled(operation: str, variant: str, mode: str, mesh: str) -> bool:
     if found is None or not found.timed:
         return False
     try:
-        shape = meshes.parse(mesh)
+        shape = meshes.parse_mesh(mesh)
     except ValueError:  # another rule reports that the case is not in the table
         return False
     own = [one for one in found.timed_variants(shape) if one.label == variant]

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any
 
 from meshmark.core.hlo import Collective, wire_bytes
-from meshmark.core.meshes import parse
+from meshmark.core.meshes import parse_mesh
 from meshmark.publish.review import AS_WRITTEN, Entry
 from meshmark.records import run_line
 from meshmark.records.shared import CADENCES
@@ -217,7 +217,7 @@ def of_check(record: Mapping[str, Any]) -> Iterator[str]:
         yield f"passes its communication check without `{lacking[0]}`"
         return
     try:
-        devices = parse(record["mesh"]).size
+        devices = parse_mesh(record["mesh"]).size
     except ValueError as error:
         yield str(error)
         return

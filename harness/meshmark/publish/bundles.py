@@ -2,7 +2,7 @@
 """Opens a submitted directory or .tar.gz. Hostile content costs only bounded time and memory.
 
 Nothing of an archive is written to disk, and a member's name is never used as a path. Every file is a `File` with its
-packed bytes. `lines` unpacks record files piece by piece and stops at the limits.
+packed bytes. `read_lines` unpacks record files piece by piece and stops at the limits.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BundleError(BadInput, ValueError):
     """A bundle can't be opened at all; the message is one line."""
 
 
-class Refused(Exception):
+class ContentRefused(Exception):
     """Content is refused; the message is one line that says how to correct it."""
 
 
@@ -176,7 +176,9 @@ class _Bounded(io.RawIOBase):
         while not self._left:
             if self._unpack.eof:
                 if (self._unpack.unused_data + self._from.read(1 << 16)).strip(b"\0"):
-                    raise Refused("something follows the packed stream: pack the file again, in one piece")
+                    raise ContentRefused(
+                        "something follows the packed stream: pack the file again, in one piece"
+                    )
                 return 0
             packed = self._unpack.unconsumed_tail or self._from.read(1 << 16)
             if not packed:
@@ -186,7 +188,7 @@ class _Bounded(io.RawIOBase):
         self._left = self._left[len(taken) :]
         self._room -= len(taken)
         if self._room < 0:
-            raise Refused("unpacks to more than the limit: leave runs out")
+            raise ContentRefused("unpacks to more than the limit: leave runs out")
         into[: len(taken)] = taken
         return len(taken)
 
@@ -226,7 +228,7 @@ def _archive(path: Path) -> list[Bundle]:
                         break
                     content = archive.extractfile(member)
                     bundle.files[own] = File(own, content.read() if content else b"")
-        except Refused as error:
+        except ContentRefused as error:
             refused.append((path.name, str(error)))
         except (tarfile.TarError, zlib.error, EOFError, RecursionError, ValueError, OverflowError) as error:
             if not found:
@@ -253,7 +255,7 @@ class Room:
     values: int = MOST_VALUES
 
 
-def lines(file: File, room: Room) -> Iterator[tuple[int, dict[str, Any] | str]]:
+def read_lines(file: File, room: Room) -> Iterator[tuple[int, dict[str, Any] | str]]:
     """(line number, the record) of each line of a record file, or (number, complaint) for an invalid line.
 
     Ends after the first complaint about the file as a whole. JSON is strict: no NaN, no number beyond a double, no name
@@ -286,7 +288,7 @@ def whole_lines(file: File, room: Room) -> Iterator[tuple[int, bytes | str]]:
                 yield number, "the last line is cut off: continue the run (--resume), or remove the line"
                 return
             yield number, data
-    except Refused as error:
+    except ContentRefused as error:
         yield number + 1, str(error)
     except (EOFError, zlib.error):
         yield number + 1, "the gzip stream is broken or cut off: pack the file again"

@@ -82,7 +82,7 @@ def read_challenge(path: Path) -> dict[str, Any]:
         or type(found.get("seed")) is not int
         or not isinstance(found.get("cases"), list)
         or not all(isinstance(name, str) for name in found["cases"])
-        or origin.begin(found.get("issued")) is None
+        or origin.parse_started(found.get("issued")) is None
     ):
         raise ChallengeError(f"{path} is not a challenge: name what `meshmark challenge` wrote")
     return dict(found)
@@ -93,7 +93,7 @@ def spell_challenge(challenge: Mapping[str, Any]) -> str:
     return json.dumps(challenge, indent=1) + "\n"
 
 
-def command(challenge: Mapping[str, Any]) -> list[str]:
+def spell_command(challenge: Mapping[str, Any]) -> list[str]:
     """The command that answers a challenge, as a list of words."""
     chosen = [word for name in challenge["cases"] for word in ("--case", name)]
     return ["meshmark", "test", "--seed", str(challenge["seed"]), *chosen, "--record", "challenge.jsonl"]
@@ -109,13 +109,14 @@ def find_unmet_demands(challenge: Mapping[str, Any], files: Mapping[str, Sequenc
         if record["kind"] == "run" and record.get("seed") == challenge["seed"]
     }
     if not runs:
-        yield f"the challenge: no run has its seed {challenge['seed']}: run {' '.join(command(challenge)[:4])} ..."
+        first = " ".join(spell_command(challenge)[:4])
+        yield f"the challenge: no run has its seed {challenge['seed']}: run {first} ..."
         return
-    issued = origin.begin(challenge["issued"]) or 0.0
+    issued = origin.parse_started(challenge["issued"]) or 0.0
     for run in runs.values():
         if other := consistent.answers(run, challenge):
             yield f"the challenge: {other}"
-        if (origin.begin(run.get("started")) or 0.0) < issued - origin.SLACK:
+        if (origin.parse_started(run.get("started")) or 0.0) < issued - origin.SLACK:
             yield f"the challenge: run {run['run']} began before it was issued, {challenge['issued']}"
     passed = {
         record["case"]

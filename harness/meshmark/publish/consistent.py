@@ -248,7 +248,7 @@ def of_time(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Ite
     """(line, problem) of cases that took longer than the time since their run began."""
     now = time.time() + origin.SLACK
     for number, record in lines:
-        began = origin.begin(runs[record["run"]].get("started"))
+        began = origin.parse_started(runs[record["run"]].get("started"))
         if began is not None and began <= now and record.get("seconds", 0.0) > now - began:
             text = f"took {record['seconds']:.4g} s, and its run began {now - began:.4g} s ago at most"
             yield number, f"{record['case']} {text}: {AS_WRITTEN}"

@@ -80,7 +80,7 @@ def _backwards(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
     timed, own = 0.0, ""
     for number, record in lines:
         if record["kind"] in ("run", "end"):
-            at = origin.begin(record.get("started" if record["kind"] == "run" else "ended"))
+            at = origin.parse_started(record.get("started" if record["kind"] == "run" else "ended"))
             if at is None:
                 continue
             if at > time.time() + origin.SLACK:

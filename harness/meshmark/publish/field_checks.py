@@ -282,7 +282,10 @@ def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str
         prepared := record.get("lower_s", 0.0) + record.get("compile_s", 0.0)
     ) > max(whole, LEAST_PREPARED):
         yield f"took {prepared:.4g} s to compile, and {whole:.4g} s in all: {AS_WRITTEN}"
-    began, took = origin.begin(run.get("started")), record.get("lower_s", 0.0) + record.get("compile_s", 0.0)
+    began, took = (
+        origin.parse_started(run.get("started")),
+        record.get("lower_s", 0.0) + record.get("compile_s", 0.0),
+    )
     if began is not None and took > max(0.0, time.time() + origin.SLACK - began):
         yield f"took {took:.4g} s to compile, and its run began later: {AS_WRITTEN}"
     control = record.get("control_s")
@@ -406,7 +409,7 @@ def differing(runs: Mapping[str, Mapping[str, Any]]) -> str:
         }
         for run in runs.values()
     ]
-    if found := next(filter(None, (run_line.difference(every[0], other) for other in every[1:])), ""):
+    if found := next(filter(None, (run_line.spell_difference(every[0], other) for other in every[1:])), ""):
         return found
     tables: dict[str, int] = {}
     for run in runs.values():

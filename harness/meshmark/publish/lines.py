@@ -22,7 +22,7 @@ def entries(bundle: Bundle, name: str, room: Room, review: Review) -> list[Entry
     """The lines of a record file that follow the schema; each other line becomes a complaint."""
     found: list[Entry] = []
     declared: set[str] = set()
-    for number, record in bundles.lines(bundle.files[name], room):
+    for number, record in bundles.read_lines(bundle.files[name], room):
         if isinstance(record, str):
             review.complain(name, record, number, "not a record")
             continue

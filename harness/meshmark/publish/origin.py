@@ -61,7 +61,7 @@ class Commit:
 
 def find_impossible_origin(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
     """Yields what is impossible in the origin of a run. marked: the product concedes changes to the suite."""
-    suite, started = run["facts"]["suite"], begin(run.get("started"))
+    suite, started = run["facts"]["suite"], parse_started(run.get("started"))
     if started is None or not FIRST <= started < time.time() + SLACK:
         yield f"`started` is missing, or no time at which the suite could run: {AS_WRITTEN}"
     if not re.fullmatch(r"[0-9a-f]{40}", suite["commit"] or ""):
@@ -94,7 +94,7 @@ def find_impossible_origin(run: Mapping[str, Any], marked: bool) -> Iterator[str
         )
 
 
-def begin(text: Any) -> float | None:
+def parse_started(text: Any) -> float | None:
     """The Unix seconds of a run's `started`; None if the text is not a time."""
     try:
         return float(calendar_seconds(time.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ")))

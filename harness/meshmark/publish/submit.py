@@ -46,7 +46,7 @@ STANDS_FOR = "meshmark test"
 """The command if the records give none, so that the other fields are still checked."""
 
 
-class Refused(Exception):
+class BundleRefused(Exception):
     """A bundle is not made; each of `complaints` is one line with the correction."""
 
     def __init__(self, complaints: Sequence[str]) -> None:
@@ -54,11 +54,11 @@ class Refused(Exception):
         self.complaints = list(complaints)
 
 
-class SubmitError(Refused, BadInput, ValueError):
+class SubmitError(BundleRefused, BadInput, ValueError):
     """Records or options that can't be used, together with all other complaints."""
 
 
-class SubmitRefused(Refused):
+class SubmitRefused(BundleRefused):
     """The records could be read, but a reviewer would refuse them."""
 
 
@@ -387,7 +387,9 @@ def commands(files: Mapping[str, Sequence[Entry]]) -> list[str]:
     for lines in files.values():
         for _, run in lines:
             if run["kind"] == "run":
-                found.append(command(run, {r["kind"] for _, r in lines if r["run"] == run["run"]}))
+                found.append(
+                    find_repeating_command(run, {r["kind"] for _, r in lines if r["run"] == run["run"]})
+                )
     return list(filter(None, found))
 
 
@@ -395,7 +397,7 @@ OPTIONS = {field: option for option, field in MANY.items()}
 """The command-line option of each field of a selection."""
 
 
-def command(run: Mapping[str, Any], kinds: set[str]) -> str:
+def find_repeating_command(run: Mapping[str, Any], kinds: set[str]) -> str:
     """The command that repeats one run of `meshmark test` or `meshmark bench`; "" for other runs."""
     chosen, facts, timed = run.get("selection", {}), run["facts"], bool(kinds & {"timing", "ceiling"})
     if "comparison" in kinds or "environment" in run:

@@ -89,7 +89,7 @@ def find_places(config: pytest.Config) -> list[Facts]:
     found = []
     for topology in wanted:
         number = topology.num_devices
-        shapes = [*meshes.weighted(number), *map(meshes.parse, selection_of(config, number, 1).meshes)]
+        shapes = [*meshes.weighted(number), *map(meshes.parse_mesh, selection_of(config, number, 1).meshes)]
         found += [probe.probe_topology(topology, layout, shapes) for layout in layouts]
     return found
 

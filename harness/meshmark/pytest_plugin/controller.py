@@ -105,7 +105,9 @@ class Controller:
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Keep and write the result of a finished case. Count a crash for -x, which pytest-xdist does not do."""
         if report.failed and report.when == "teardown":
-            told = saying.line_of((saying.text_of(report.longrepr).strip().splitlines() or [""])[-1], 300)
+            told = saying.printable_line(
+                (saying.text_of(report.longrepr).strip().splitlines() or [""])[-1], 300
+            )
             self.count.problem(f"an error behind {case_of(report.nodeid) or report.nodeid}: {told}")
         lines = vars(report).pop("meshmark", None)
         if lines is not None:

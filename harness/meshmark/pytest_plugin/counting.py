@@ -107,7 +107,9 @@ class Count:
     def pytest_internalerror(self, excrepr: object) -> None:
         """Note an error of pytest or of a plugin, here or in a worker."""
         lines = [line for line in saying.text_of(excrepr).splitlines() if line.strip()]
-        self.problem(f"internal error: {saying.line_of(lines[-1].strip() if lines else 'no message', 300)}")
+        self.problem(
+            f"internal error: {saying.printable_line(lines[-1].strip() if lines else 'no message', 300)}"
+        )
 
     def problem(self, text: str) -> None:
         """Make the run fail, with this reason."""

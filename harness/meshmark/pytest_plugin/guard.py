@@ -68,7 +68,7 @@ class Guard:
             os.write(self._pipe, json.dumps(what).encode() + b"\n")
 
 
-def begin(config: pytest.Config, blame: Blame | None = None) -> Guard | None:
+def fork_guard(config: pytest.Config, blame: Blame | None = None) -> Guard | None:
     """Fork. The child continues the run and gets its Guard; the original process does not return. Returns None if no
     guard is possible, or if a debugger is to stop the run.
 
@@ -193,7 +193,7 @@ def _watch(child: int, reading: int, stream: IO[str], before: set[int], blame: B
             signal.signal(number, lambda number, frame: _kill(child, number))
     said, overdue = _listen(child, reading)
     _, status = os.waitpid(child, 0)
-    offspring.end(offspring.descendants() - before)
+    offspring.kill_processes(offspring.descendants() - before)
     code = os.waitstatus_to_exitcode(status)
     case, announced = str(said.get("case", "")), said.get("code")
     stream.seek(0)

@@ -128,7 +128,7 @@ def _compiles(config: pytest.Config) -> Callable[[Trial], list[Line]]:
     unchanged(places[0])
     judges, issues = {}, {}
     for facts in places:
-        topology = topologies.parse(facts.topology)
+        topology = topologies.parse_topology(facts.topology)
         with watchdog.over(containment.START) if watchdog else nullcontext():
             topologies.devices(topology)
         committed = config.stash[EXPECTED].committed(facts.to_json())

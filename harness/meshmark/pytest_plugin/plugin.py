@@ -100,7 +100,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
         code = 0
     code = _settled(config, code)
     if rank := config.stash.get(RANK, None):
-        rollcall.end(rank.group.rank, int(code or 0))
+        rollcall.report_exit_code(rank.group.rank, int(code or 0))
     return code
 
 
@@ -153,9 +153,9 @@ def _begin(config: pytest.Config) -> None:
         )
     _prepare_workers(config)
     if not _has_workers(config):
-        config.stash[GUARD] = guard.begin(config, partial(blame, config))
+        config.stash[GUARD] = guard.fork_guard(config, partial(blame, config))
     elif guard.is_program():
-        config.stash[GUARD] = guard.begin(config)
+        config.stash[GUARD] = guard.fork_guard(config)
 
 
 def _check_asked(config: pytest.Config) -> None:
@@ -213,7 +213,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[EXPECTED] = expectations_of(config)
         config.stash[FINISHED] = dict.fromkeys(data["done"])  # type: ignore[misc]
         config.stash[WORKERS] = Path(data["directory"])
-        worker.begin(config, data["controller"])
+        worker.begin_worker(config, data["controller"])
     elif FACTS in config.stash and not config.option.collectonly:
         if getattr(config.option, "numprocesses", 0):
             try:
@@ -309,7 +309,7 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """In a worker of pytest-xdist: report the memory size of this process to the controller."""
     if hasattr(session.config, "workeroutput"):
-        worker.end(session.config)
+        worker.end_worker(session.config)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -73,7 +73,7 @@ class RankPlugin:
         with ranks; BadInput if the ranks can't begin."""
         _check_options(config)
         _stop_capturing(config)
-        config.stash[GUARD] = guard.begin(config)
+        config.stash[GUARD] = guard.fork_guard(config)
         made = config.stash[RANK] = cls(config)
         environment.configure_jax()
         options = {name: _said(config.getoption(name)) for name in ALIKE} | config.stash[EXPECTED].described

@@ -41,7 +41,7 @@ def why_left_out(case: Case, selection: Selection, facts: Facts) -> str:
     """
     if case.mode == "host":
         return "have no program to compile (mode host)"
-    if case.mesh.order and topologies.parse(facts.topology).slices > 1:
+    if case.mesh.order and topologies.parse_topology(facts.topology).slices > 1:
         return "take the devices of several slices in a permuted order"
     if case.mesh.size != facts.num_devices and case.mesh.label not in selection.meshes:
         return (

@@ -17,7 +17,7 @@ _clock: containment.Clock | None = None
 """The clock of this process if it is a worker."""
 
 
-def begin(config: Any, controller: int) -> None:
+def begin_worker(config: Any, controller: int) -> None:
     """Make this process a worker that ends with its controller."""
     global _clock
     directory, name = config.stash[WORKERS], config.workerinput["workerid"]
@@ -37,7 +37,7 @@ def silent(seconds: float) -> None:
         _clock.within(seconds)
 
 
-def end(config: pytest.Config) -> None:
+def end_worker(config: pytest.Config) -> None:
     """Tell the controller the memory size of this process, and that it ends now."""
     config.workeroutput["judged"] = config.stash.get(JUDGED, {})  # type: ignore[attr-defined]
     config.workeroutput["resident"] = containment.largest_resident_bytes()  # type: ignore[attr-defined]

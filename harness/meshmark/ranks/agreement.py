@@ -71,7 +71,7 @@ def _worst(found: Mapping[int, Finding], size: int) -> dict[str, Any]:
             reasons.setdefault(own["reason"], []).append(rank)
     everywhere = len(reasons) == 1 and len(next(iter(reasons.values()))) == size
     if reasons and not everywhere:
-        line["reason"] = saying.line_of(
+        line["reason"] = saying.printable_line(
             " | ".join(f"{_ranks(ranks)}: {reason}" for reason, ranks in reasons.items())
         )
     if len(set(verdicts.values())) > 1 or len(found) < size:

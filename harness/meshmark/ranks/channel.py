@@ -37,10 +37,10 @@ from meshmark.ranks.messages import (
     Give,
     Given,
     Hello,
+    JoinRefused,
     Lost,
     Message,
     Over,
-    Refused,
     Welcome,
     Whereabouts,
     proof,
@@ -274,7 +274,7 @@ def _joined(
             wire.send(Hello(PROTOCOL, rank, size, proof(secret, f"{rank} of {size}")))
             connection.settimeout(max(0.1, until - time.monotonic()))
             message, *early = wire.receive()
-            if not isinstance(message, Welcome | Refused):
+            if not isinstance(message, Welcome | JoinRefused):
                 raise Garbled(f"{message.kind} instead of welcome")
             if isinstance(message, Welcome) and not proves(message.run, secret, "hub"):
                 raise Garbled("a hub of another run")
@@ -284,7 +284,7 @@ def _joined(
             last = f"what answers there is not a hub of this suite ({error})"
             time.sleep(0.2)
             continue
-        if isinstance(message, Refused):
+        if isinstance(message, JoinRefused):
             connection.close()
             raise ChannelError(message.reason)
         connection.settimeout(SILENCE)
@@ -309,6 +309,6 @@ def spans(values: Sequence[Any]) -> str:
     if len(groups) < 2:
         return ""
     return "; ".join(
-        f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {saying.line_of(json.loads(text))}"
+        f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {saying.printable_line(json.loads(text))}"
         for text, ranks in groups.items()
     )

@@ -52,13 +52,13 @@ def _wait(reading: int, directory: Path, mark: str) -> NoReturn:
         for file in (0, 1, 2):
             os.dup2(nowhere, file)
         if not os.read(reading, 1):
-            end(mark)
+            end_marked_processes(mark)
             scratch.remove(directory)
     finally:
         os._exit(0)
 
 
-def end(mark: str) -> None:
+def end_marked_processes(mark: str) -> None:
     """End this user's processes that have this mark in their environment, except this process. Linux only."""
     if sys.platform != "linux":
         return
@@ -67,4 +67,4 @@ def end(mark: str) -> None:
         with suppress(OSError, ValueError):
             if path.stat().st_uid == os.getuid():
                 everybody.add(int(path.name))
-    offspring.end(offspring.marked(everybody - {os.getpid()}, mark))
+    offspring.kill_processes(offspring.marked(everybody - {os.getpid()}, mark))

@@ -26,10 +26,10 @@ from meshmark.ranks.messages import (
     Give,
     Given,
     Hello,
+    JoinRefused,
     Lost,
     Message,
     Over,
-    Refused,
     Welcome,
     Whereabouts,
     encode,
@@ -194,7 +194,7 @@ class Hub:
         self._leave_guests(guest)
         if why:
             with suppress(OSError):
-                guest.wire.send(Refused(why))
+                guest.wire.send(JoinRefused(why))
         guest.wire.socket.close()
 
     def _leave_guests(self, guest: _Guest) -> None:
@@ -256,7 +256,7 @@ class Hub:
         self.refusal = reason
         self._until = time.monotonic() + LINGER
         for rank in self._there():
-            self._send(rank, Refused(reason))
+            self._send(rank, JoinRefused(reason))
             rank.left = True
 
     def _send(self, rank: _Rank, message: Message) -> None:

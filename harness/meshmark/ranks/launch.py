@@ -162,7 +162,7 @@ class Launcher:
         """Start all ranks and wait for their end. Gives (exit code, the end of each rank whose status was not 0)."""
         shown.begin()
         handover.begin_group(self.directory)
-        rollcall.begin(self.directory)
+        rollcall.clear_rollcall(self.directory)
         coordinator, control = free_ports(2)
         secret = secrets.token_hex(16)
         self._ranks = []
@@ -181,7 +181,9 @@ class Launcher:
             self._signal(signal.SIGKILL)
             for child in self._ranks:
                 child.wait()
-            cleanup.end(f"{LAUNCHED}={self.directory}")  # processes that have left their rank's process group
+            cleanup.end_marked_processes(
+                f"{LAUNCHED}={self.directory}"
+            )  # processes that have left their rank's process group
             for reader in readers:
                 reader.join(2.0)
 

@@ -158,7 +158,7 @@ def _belongs(first: Mapping[str, Any], run: Mapping[str, Any], file: Path, rank:
             f"{file} is of rank {run.get('rank')} of {own.get('num_processes')}, not of rank {rank} of {size}"
         )
     for part in (_alike, run_line.settings):
-        if found := run_line.difference(part(first), part(run)):
+        if found := run_line.spell_difference(part(first), part(run)):
             raise RecordError(f"{file} is of another run: it differs from that of rank 0 in {found}")
 
 

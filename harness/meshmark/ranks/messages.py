@@ -100,7 +100,7 @@ class Welcome(Message):
 
 
 @dataclass(frozen=True)
-class Refused(Message):
+class JoinRefused(Message):
     """The ranks can't form a group, or this rank can't join it."""
 
     kind: ClassVar[str] = "refused"
@@ -224,7 +224,7 @@ def decode(line: bytes) -> Message:
 def _printable(said: Any) -> Any:
     """A peer's texts as printable lines, also inside lists and objects."""
     if isinstance(said, str):
-        return saying.line_of(said, LONGEST_TEXT)
+        return saying.printable_line(said, LONGEST_TEXT)
     if isinstance(said, list):
         return list(map(_printable, said))
     if isinstance(said, dict):

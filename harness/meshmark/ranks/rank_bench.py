@@ -199,7 +199,7 @@ class Rank:
             self._tail(progress, merged)
         bad = any(r["verdict"] in BAD for r in self.kept.timings)
         self.group.leave()
-        rollcall.end(self.group.rank, int(bad))
+        rollcall.report_exit_code(self.group.rank, int(bad))
         return int(bad)
 
     def _time(self, progress: Progress, tell: Callable[[Progress], None]) -> None:
@@ -266,7 +266,7 @@ class Rank:
             note(line)
 
     def _tail(self, progress: Progress, merged: bool) -> None:
-        show(timing_tables.lines(self.kept, terminal.width()))
+        show(timing_tables.table_lines(self.kept, terminal.width()))
         for line in bench.noise(progress):
             note(line)
         if self.path:
@@ -314,7 +314,7 @@ class Rank:
         note(self._describe(ending))
         if self.group.rank == 0:
             if self.kept.timings:
-                show(timing_tables.lines(self.kept, terminal.width()))
+                show(timing_tables.table_lines(self.kept, terminal.width()))
             if self.path:
                 print(f"records: {self.path}.rank*")
 

@@ -36,7 +36,7 @@ from jax.sharding import PartitionSpec as P
 from meshmark.core.skew import slowest
 from meshmark.core.verdicts import VERDICTS, Line
 from meshmark.judge.checks import Judge, line_of_exception
-from meshmark.judge.programs import mesh_over, place
+from meshmark.judge.programs import mesh_over, place_array
 from meshmark.operations.cases import Case, Cell
 from meshmark.ranks import group as ranks
 from meshmark.ranks.channel import Ending
@@ -73,7 +73,7 @@ class Alignment:
         def summed(x: Any) -> Any:
             return jax.lax.psum(x, mesh.axis_names)
 
-        self._ones = place(mesh, (mesh.axis_names,), np.ones(mesh.size, np.float32))
+        self._ones = place_array(mesh, (mesh.axis_names,), np.ones(mesh.size, np.float32))
         mapped = jax.shard_map(summed, mesh=mesh, in_specs=spec, out_specs=P())
         self._called = jax.jit(mapped).lower(self._ones).compile()
 

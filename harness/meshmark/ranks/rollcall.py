@@ -34,7 +34,7 @@ def join(rank: int, size: int) -> None:
     _write(_JOINED, {"rank": rank, "size": size})
 
 
-def end(rank: int, code: int) -> None:
+def report_exit_code(rank: int, code: int) -> None:
     """Tell the launcher, if there is one, the exit code of this rank's run."""
     _write(_ENDED, {"rank": rank, "code": code})
 
@@ -45,7 +45,7 @@ def _write(what: str, said: dict[str, int]) -> None:
             (directory / f"{what}.{os.getpid()}").write_text(json.dumps(said))
 
 
-def begin(directory: Path) -> None:
+def clear_rollcall(directory: Path) -> None:
     """Remove the files of the previous group. The launcher calls it."""
     for what in (_JOINED, _ENDED):
         for path in directory.glob(f"{what}.*"):

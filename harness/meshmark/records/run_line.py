@@ -83,7 +83,7 @@ def settings(run: Mapping[str, Any]) -> dict[str, Any]:
     return {name: run.get(name, 1 if name == "table" else None) for name in SETTINGS}
 
 
-def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+def spell_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """The first field of `one` that differs in `other`, and both values: "flags ('...' and '...')"; "" for none. For a
     field that is an object, the name includes the entry: "versions.python"."""
     for name, was in one.items():

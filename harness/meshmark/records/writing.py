@@ -231,7 +231,7 @@ def _same_run(path: Path, records: Records, run: Mapping[str, Any]) -> None:
         raise RecordError(f"can't resume: {cut[0]}")
     before: Mapping[str, Any] = records.runs[0]
     for of in (run_line.settings, run_line.environment_fields):
-        if found := run_line.difference(of(before), of(run)):
+        if found := run_line.spell_difference(of(before), of(run)):
             raise RecordError(
                 f"can't resume {path}: it differs from this run in {found}: go on as it began, or use --record for"
                 " another run"

@@ -17,7 +17,7 @@ SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Change:
+class VerdictChange:
     """A case whose verdict changed. `old` is "" if the old file does not have the case."""
 
     case: str
@@ -35,13 +35,13 @@ class Change:
 class VerdictDifference:
     """The difference of two record files; `same` counts the cases of equal verdict."""
 
-    changes: list[Change] = field(default_factory=list)
+    changes: list[VerdictChange] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
     same: int = 0
 
     @property
-    def failures(self) -> list[Change]:
+    def failures(self) -> list[VerdictChange]:
         """The new failures."""
         return [c for c in self.changes if c.failure]
 
@@ -55,7 +55,7 @@ def compare_verdicts(old: Mapping[str, Judged], new: Mapping[str, Judged]) -> Ve
         if before == after:
             found.same += 1
         elif before or after in BAD:
-            found.changes.append(Change(case, before, after, judged.reason))
+            found.changes.append(VerdictChange(case, before, after, judged.reason))
         else:
             found.added.append(case)
     found.changes.sort(key=lambda c: (not c.failure, VERDICTS.index(c.new), c.case))

@@ -15,7 +15,7 @@ from meshmark.core.escaping import field as field_of
 from meshmark.core.escaping import plain
 from meshmark.core.text import number
 from meshmark.records.reading import Records
-from meshmark.report.page_parts import Source, rounded
+from meshmark.report.page_parts import RecordFile, rounded
 from meshmark.timing import compare
 
 FIGURES = ("ratio", "low", "high", "adjusted", "detectable", "false_alarms", "pairs")
@@ -30,7 +30,7 @@ def is_comparison(records: Records) -> bool:
     return {run.get("environment") for run in records.runs} == set(compare.SIDES)
 
 
-def build(source: Source, key: str) -> dict[str, Any]:
+def build(source: RecordFile, key: str) -> dict[str, Any]:
     """The data of one comparison file; `key` names its run on the page."""
     records = source.records
     runs = {str(run["environment"]): run for run in records.runs if run.get("environment")}
@@ -75,7 +75,7 @@ def _counters(records: Records) -> tuple[list[compare.Difference], int]:
         if counts := compare.read_counters(line):
             sides[str(line.get("environment"))].setdefault(line["case"], counts)
     a, b = (sides[side] for side in compare.SIDES)
-    return compare.differences(a, b), len(set(a) & set(b))
+    return compare.find_counter_differences(a, b), len(set(a) & set(b))
 
 
 def _counter(value: Any) -> str:

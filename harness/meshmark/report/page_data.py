@@ -42,7 +42,7 @@ from meshmark.report.page_parts import (
     INTERPRETED,
     SHOWN_VERDICTS,
     Budget,
-    Source,
+    RecordFile,
     Strings,
     format_collectives,
     rounded,
@@ -64,13 +64,13 @@ JUDGED_TEXTS = ("check", "reason", "link", "kinds")
 """The columns of judged cases that hold indices of texts."""
 
 
-def build(sources: Sequence[Source], beside: Beside | None = None) -> dict[str, Any]:
+def build(sources: Sequence[RecordFile], beside: Beside | None = None) -> dict[str, Any]:
     """The page's data; the runs are in the order of the sources. beside: files of other programs to show with them."""
     strings = Strings()
     reasons = Budget(strings)
     keys: dict[tuple[int, ...], int] = {}
     runs: list[dict[str, Any]] = []
-    bad: list[tuple[int, int, str, Source]] = []
+    bad: list[tuple[int, int, str, RecordFile]] = []
     compared: list[dict[str, Any]] = []
     judged_by_run: dict[str, list[Judged]] = {}
     times: dict[str, page_over_time.Times] = {}
@@ -135,7 +135,7 @@ def _places(records: Records) -> dict[str, list[Judged]]:
 
 
 def _run(
-    source: Source,
+    source: RecordFile,
     place: str,
     judged: Sequence[Judged],
     strings: Strings,
@@ -235,7 +235,7 @@ def _expired(release: str, newest: str) -> bool:
         return False
 
 
-def _facts(records: Records, source: Source) -> Iterator[list[str]]:
+def _facts(records: Records, source: RecordFile) -> Iterator[list[str]]:
     """Provenance: one pair per fact of the run lines."""
     for name, value in source.about.items():
         if isinstance(name, str):

@@ -28,7 +28,7 @@ are not passes, because nothing ran."""
 
 
 @dataclass(frozen=True)
-class Source:
+class RecordFile:
     """A record file: its published name, its SHA-256, its records, and its product. Outside a results directory
     `product` is "" and `about` is {}."""
 
@@ -44,7 +44,7 @@ class Source:
     def times(self) -> list[dict[str, Any]]:
         """The tidy rows of its timings, without comparisons, which hold two environments."""
         compared = any("environment" in t for t in self.records.timings)
-        return [] if compared else timing_tables.rows(self.records, self.ratios)
+        return [] if compared else timing_tables.timing_rows(self.records, self.ratios)
 
     @cached_property
     def ratios(self) -> dict[str, orders.Ratios]:

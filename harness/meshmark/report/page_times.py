@@ -12,7 +12,7 @@ from meshmark.core import statistics
 from meshmark.core.escaping import plain
 from meshmark.core.statistics import Estimate
 from meshmark.records.reading import Records
-from meshmark.report.page_parts import SHOWN_VERDICTS, Source, Strings, format_collectives, rounded
+from meshmark.report.page_parts import SHOWN_VERDICTS, RecordFile, Strings, format_collectives, rounded
 from meshmark.timing import derived, factors, orders, rooflines, steps, timing_tables
 from meshmark.timing.cells import Cells, by_cell, cell_of
 
@@ -36,7 +36,7 @@ def good(row: Mapping[str, Any]) -> bool:
     return row["verdict"] in ("pass", "known") and bool(row.get("verified"))
 
 
-def timed(source: Source, strings: Strings) -> dict[str, Any]:
+def timed(source: RecordFile, strings: Strings) -> dict[str, Any]:
     """Times by column, controls, noise, ceilings, rooflines, fits and scaling of a file."""
     records, found = source.records, source.cells
     good_cells = by_cell([r for r in records.timings if good(r)])
@@ -92,7 +92,7 @@ def timed(source: Source, strings: Strings) -> dict[str, Any]:
 
 def _steps(records: Records) -> Iterator[dict[str, Any]]:
     """The decoder steps: tokens/s, MFU, payload by collective, memory."""
-    for row in steps.rows(records):
+    for row in steps.step_rows(records):
         texts = {name: plain(row[name]) for name in ("step", "where", "mode", "cadence", "peak")}
         sent = [[plain(kind), rounded(nbytes)] for kind, nbytes in row["sent"].items()]
         yield (
@@ -161,7 +161,7 @@ GROUPS: tuple[Callable[[str], tuple[str, str, str]], ...] = (
 """The groups of cells whose factors are shown: by operation, mesh and size; "" means any."""
 
 
-def _factors(source: Source) -> Iterator[dict[str, Any]]:
+def _factors(source: RecordFile) -> Iterator[dict[str, Any]]:
     """The factor of each mode relative to manual mode, as a median over cells: over all cells, per operation, and per
     operation at one mesh and size. Without an interval, only the entry for all cells is given, with None and the number
     of processes. None is also given if the table's intervals are in doubt; `doubt` says why."""

@@ -32,8 +32,8 @@ from meshmark.records import closing, reading, results, run_line
 from meshmark.records.reading import MOST_BYTES, RecordError
 from meshmark.report import context_data, latex, page, page_data, page_site, page_times, tables
 from meshmark.report.context_data import Beside
-from meshmark.report.page_parts import Source
-from meshmark.timing.timing_tables import CONTROL, half_width, rate, ratio, seconds, share, spread
+from meshmark.report.page_parts import RecordFile
+from meshmark.timing.timing_tables import CONTROL, half_width, rate, ratio, share, spell_time, spread
 
 LIBRARIES = ("bokeh", "jax", "jinja2", "numpy", "pandas", "scipy", "tabulate")
 """The libraries that affect the bytes, in addition to the suite and Python's minor version."""
@@ -53,7 +53,7 @@ class Inputs:
     """The contents of the named record files, and one line per omitted part. `problems` are those that need a
     correction."""
 
-    sources: list[Source] = field(default_factory=list)
+    sources: list[RecordFile] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     beside: Beside = field(default_factory=Beside)
@@ -96,7 +96,9 @@ def find_records(paths: Sequence[Path]) -> Inputs:
         found.problems += read.problems
         if read.cut:
             found.notes.append(f"{file.name}: {read.cut}")
-        found.sources.append(Source(file.name, sha256, size, read, file.release, file.product, file.about))
+        found.sources.append(
+            RecordFile(file.name, sha256, size, read, file.release, file.product, file.about)
+        )
     if old := [source for source in found.sources if not source.records.closes]:
         found.notes.append(
             f"{len(old)} of {len(found.sources)} record files, such as {old[0].name}: {closing.OLD}"
@@ -144,7 +146,7 @@ def _hash(path: Path) -> tuple[str, int]:
 
 
 def make_report(
-    sources: Sequence[Source], shown_beside: Beside | None = None, long: bool = False
+    sources: Sequence[RecordFile], shown_beside: Beside | None = None, long: bool = False
 ) -> dict[str, str]:
     """Every file of the report by its name. shown_beside: other files to show on the page. long: whether the Markdown
     has every row. PageError or TablesError if a library is missing."""
@@ -216,7 +218,7 @@ def read_text(path: Path) -> str | None:
         return None
 
 
-def _with_files(frame: Any, lengths: Iterable[int], sources: Sequence[Source]) -> Any:
+def _with_files(frame: Any, lengths: Iterable[int], sources: Sequence[RecordFile]) -> Any:
     names, hashes = [], []
     for length, source in zip(lengths, sources, strict=True):
         names += [plain(source.name)] * length
@@ -377,7 +379,7 @@ def _noise(run: Mapping[str, Any]) -> str:
 
 
 def timings_markdown(
-    sources: Sequence[Source], data: Mapping[str, Any], most: int | None = tables.ONE_PAGE
+    sources: Sequence[RecordFile], data: Mapping[str, Any], most: int | None = tables.ONE_PAGE
 ) -> Iterator[str]:
     """The modes side by side, one chapter per record file, of at most `most` rows (None: all)."""
     yield "# Times"
@@ -429,7 +431,7 @@ def side_by_side(times: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[li
             f"{share(best)} {best['bound_by']}" if good and best.get("share") else "",
         ]
         row += [
-            seconds(best[f"{q}_s"]) + half_width(best, q) if good and best.get(f"{q}_s") else ""
+            spell_time(best[f"{q}_s"]) + half_width(best, q) if good and best.get(f"{q}_s") else ""
             for q in TAILS
         ]
         row.append(_ratio(by.get(CONTROL)))
@@ -451,7 +453,7 @@ def _time(t: Mapping[str, Any] | None) -> str:
     return (
         spread(Estimate(t["median_s"], t["low_s"], t["high_s"]))
         if t["low_s"] is not None
-        else seconds(t["median_s"])
+        else spell_time(t["median_s"])
     )
 
 
@@ -468,7 +470,7 @@ def _one(sent: Mapping[str, Any]) -> str:
     return f"{value:.0f}" if isinstance(value, (int, float)) else ""
 
 
-def timings_csv(sources: Sequence[Source]) -> str:
+def timings_csv(sources: Sequence[RecordFile]) -> str:
     """The tidy times of every file. A case that was not verified has no time."""
     clean = cache(lambda text: csv_cell(plain(text)))
     rows: list[dict[str, Any]] = []

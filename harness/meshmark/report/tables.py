@@ -152,7 +152,7 @@ ONE_PAGE = 40
 def as_markdown(table: pd.DataFrame, files: Sequence[Records], most: int | None = ONE_PAGE) -> str:
     """The Markdown text, one chapter per record file; tables of at most `most` rows (None: all)."""
     lines = ["# Conformance of distributed JAX", ""]
-    lines += topology_tables.chapter(topology_tables.compiled(files))
+    lines += topology_tables.chapter(topology_tables.find_compiled_cases(files))
     lines += interpretation_tables.chapter(interpretation_tables.coverage(files))
     start = 0
     for records in files:

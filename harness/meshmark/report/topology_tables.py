@@ -52,7 +52,7 @@ class Compiled:
         return self.sent / self.contract
 
 
-def compiled(files: Iterable[Records]) -> list[Compiled]:
+def find_compiled_cases(files: Iterable[Records]) -> list[Compiled]:
     """The cases of compile-only runs, in their order."""
     found = []
     for records in files:
@@ -178,7 +178,7 @@ class CounterDifference:
     new: str
 
 
-def differences(old: Records, new: Records) -> tuple[list[CounterDifference], int]:
+def compare_counters(old: Records, new: Records) -> tuple[list[CounterDifference], int]:
     """(the differences, the number of compared cases), for the cases that compiled in both."""
     found, compared = [], 0
     for case, judged in new.cases.items():

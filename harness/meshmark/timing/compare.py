@@ -80,7 +80,7 @@ def read_counters(line: Mapping[str, Any]) -> dict[str, str | float | None]:
     return {"collectives": found, **{name: line.get(name) for name in COUNTERS}}
 
 
-def differences(
+def find_counter_differences(
     a: Mapping[str, Mapping[str, str | float | None]], b: Mapping[str, Mapping[str, str | float | None]]
 ) -> list[Difference]:
     """Every counter that differs, without tolerance, of the cases that both sides have, in the order of A."""
@@ -273,7 +273,7 @@ class Comparison:
             self.figures.setdefault(key, {})
         if self.keys:
             self.rule = planned(self.looks, len(self.keys), self.least, self.earlier)
-        return differences(self.sides["A"].counters, self.sides["B"].counters)
+        return find_counter_differences(self.sides["A"].counters, self.sides["B"].counters)
 
     def _first(self, side: Side, line: Mapping[str, Any]) -> None:
         key = key_of(line["case"], line["cadence"])
@@ -390,7 +390,7 @@ class Comparison:
             key = key_of(line["case"], line["cadence"])
             if key not in self.figures or key in self.left_out:
                 continue
-            if line["verdict"] == "pass" and (seconds := figure(line)):
+            if line["verdict"] == "pass" and (seconds := median_seconds(line)):
                 self.figures[key][i] = seconds
                 continue
             lost = self.sides[name].lost.setdefault(key, [])
@@ -440,7 +440,7 @@ class Comparison:
         ]
 
 
-def figure(line: Mapping[str, Any]) -> float | None:
+def median_seconds(line: Mapping[str, Any]) -> float | None:
     """The figure of one process: the median of its samples in seconds; None without a finite one."""
     if not line["samples_s"]:
         return None

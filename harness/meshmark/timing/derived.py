@@ -172,7 +172,7 @@ def scaling(cells: Cells) -> list[dict[str, Any]]:
     for (cell, cadence), modes in cells.items():
         name, variant, _, mesh, dtype, size = cell.split("/")
         try:
-            shape = meshes.parse(mesh)
+            shape = meshes.parse_mesh(mesh)
         except ValueError:  # a file that nobody reviewed may name anything
             continue
         if len(shape.shape) > 1 or shape.order:

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from meshmark.core.pairs import Outcome, Rule, decide_outcome
 from meshmark.core.statistics import Estimate, end_rank, series_median
 from meshmark.records.reading import Records
-from meshmark.timing.compare import CompareError, figure, key_of, read_counters
+from meshmark.timing.compare import CompareError, key_of, median_seconds, read_counters
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.integer]
@@ -65,7 +65,7 @@ def taken(records: Records, name: str) -> Recorded:
     found = Recorded(records.runs[0]["facts"])
     for line in records.timings:
         key = key_of(line["case"], line["cadence"])
-        if line["verdict"] == "pass" and (seconds := figure(line)):
+        if line["verdict"] == "pass" and (seconds := median_seconds(line)):
             found.medians.setdefault(key, []).append(seconds)
         else:
             found.failed[key] = f"{line['verdict']}: {line['reason']}"

@@ -158,7 +158,7 @@ class Rooflines:
         """The links between the devices of a record's mesh; None if the record does not give enough."""
         chip = self.chip
         try:
-            order = meshes.parse(record.get("mesh", "")).ordinals.ravel()
+            order = meshes.parse_mesh(record.get("mesh", "")).ordinals.ravel()
         except (ValueError, TypeError):
             return None
         if chip is None or len(self.devices) <= max(order):

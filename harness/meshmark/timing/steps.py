@@ -24,7 +24,7 @@ STEPS = ("decoder", "decoder_training", "decode_step")
 """The operations that are steps of the decoder: forward, training, decode. Their first argument holds the tokens."""
 
 
-def rows(records: Records) -> Iterator[dict[str, Any]]:
+def step_rows(records: Records) -> Iterator[dict[str, Any]]:
     """One row per case and cadence of the decoder's steps: step, where, mode, cadence, seconds, spread (the relative
     half width of the time's interval; inf without one), low_s and high_s (its ends), tokens_per_s, mfu and the name of
     its peak, sent (bytes of a device's payload by collective), memory (bytes of a device's arguments, results and
@@ -115,7 +115,7 @@ def cells(records: Records) -> list[list[str]]:
             ", ".join(f"{kind} {nbytes:,.0f}" for kind, nbytes in row["sent"].items()) or "none",
             "-" if row["memory"] is None else f"{row['memory']:,.0f}",
         ]
-        for row in rows(records)
+        for row in step_rows(records)
     ]
 
 

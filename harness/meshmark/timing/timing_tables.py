@@ -33,7 +33,7 @@ def find_ratios(cells: Cells) -> dict[str, orders.Ratios]:
     return {cadence: orders.Ratios.of(cells, cadence) for cadence in CADENCES}
 
 
-def rows(records: Records, tables: Mapping[str, orders.Ratios] | None = None) -> list[dict[str, Any]]:
+def timing_rows(records: Records, tables: Mapping[str, orders.Ratios] | None = None) -> list[dict[str, Any]]:
     """One tidy row per case and cadence, and one per control. A row has figures over all processes, the fastest and the
     slowest process, counters, the ratio to manual mode of the same cell (for a control: to its own case) with its
     interval and its order, whether the mode is the best of its cell, and dispatch (isolated minus stream).
@@ -138,7 +138,7 @@ def _twins(own: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 # The terminal's tables --------------------------------------------------------------------------------------
 
 
-def lines(records: Records, width: int | None = None) -> Iterator[str]:
+def table_lines(records: Records, width: int | None = None) -> Iterator[str]:
     """The lines of all tables of a file. Each line of a table has at most `width` characters (None: no limit)."""
     of = rooflines_of(records)
     cells = by_cell(records.timings)
@@ -263,10 +263,10 @@ def _cells_of_mode(own: Sequence[Mapping[str, Any]], of: Rooflines) -> dict[str,
     told["S, B"] = str(row["nbytes"] or "-")
     told["share"] = share(row) or "-"
     for name in ("p10", "p90", "p99"):
-        told[name] = seconds(row[f"{name}_s"]) + half_width(row, name) if row[f"{name}_s"] else "-"
+        told[name] = spell_time(row[f"{name}_s"]) + half_width(row, name) if row[f"{name}_s"] else "-"
     for name, key in (("launch skew", "launch_skew"), ("wire", "wire")):
         if row.get(f"{key}_s") is not None:
-            told[name] = seconds(row[f"{key}_s"]) + half_width(row, key)
+            told[name] = spell_time(row[f"{key}_s"]) + half_width(row, key)
     if skew := _skew(own):
         often = max(skew[1]) / sum(skew[1])
         told["skew"] = f"{spread(skew[0])} (rank {_slowest(skew[1])}: {100 * often:.0f} %)"
@@ -328,8 +328,8 @@ def _dispatch(overhead: Estimate, cases: int) -> str:
     """Dispatch as a sentence. It is not resolved if noise hides it, or if a stream's steps cost more than a call."""
     label = f"dispatch (isolated minus stream), median of {cases} cases"
     if overhead.value > 0:
-        return f"{label}: {interval(overhead, seconds)}"
-    return f"{label}: not resolved, since the streams took {seconds(-overhead.value)} longer"
+        return f"{label}: {interval(overhead, spell_time)}"
+    return f"{label}: not resolved, since the streams took {spell_time(-overhead.value)} longer"
 
 
 def _remarks(records: Records, cells: Cells) -> Iterator[str]:
@@ -339,8 +339,8 @@ def _remarks(records: Records, cells: Cells) -> Iterator[str]:
     compiled = [(r["compile_s"], r["case"]) for r in records.timings if r.get("compile_s")]
     if compiled:
         longest, case = max(compiled)
-        middle = interval(derived.usual_compile(records.timings), seconds)
-        yield f"compile time: median {middle}, longest {seconds(longest)} ({printable(case)})"
+        middle = interval(derived.usual_compile(records.timings), spell_time)
+        yield f"compile time: median {middle}, longest {spell_time(longest)} ({printable(case)})"
     apart = [
         slowest / fastest
         for modes in cells.values()
@@ -380,7 +380,7 @@ def _fits(cells: Cells) -> Iterator[list[str]]:
             fit.cadence,
             fit.mode,
             str(fit.points),
-            interval(fit.alpha, seconds),
+            interval(fit.alpha, spell_time),
             interval(fit.beta, lambda rate: f"{rate / 1e9:.2f} GB/s" if math.isfinite(rate) else "no growth"),
             " ".join(f"{100 * r:+.0f}%" for r in fit.residuals),
         ]
@@ -431,7 +431,13 @@ def share(row: Mapping[str, Any]) -> str:
 def _scaling(cells: Cells) -> Iterator[list[str]]:
     for series in derived.scaling(cells):
         for devices, time, efficiency in series["points"]:
-            yield [series["name"], series["kind"], str(devices), seconds(time), interval(efficiency, percent)]
+            yield [
+                series["name"],
+                series["kind"],
+                str(devices),
+                spell_time(time),
+                interval(efficiency, percent),
+            ]
 
 
 def percent(value: float) -> str:
@@ -447,7 +453,7 @@ def interval(found: Estimate, text: Callable[[float], str]) -> str:
     return f"{value} ({text(found.low)}-{text(found.high)})"
 
 
-def seconds(value: float) -> str:
+def spell_time(value: float) -> str:
     """A time with its unit: 12.3 us, 4.56 ms, 1.20 s."""
     for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= factor:
@@ -458,7 +464,7 @@ def seconds(value: float) -> str:
 def spread(time: Estimate) -> str:
     """A time with its relative half width, if it has an interval."""
     known = math.isfinite(time.relative)
-    return seconds(time.value) + (f" ±{100 * time.relative:.0f}%" if known else "")
+    return spell_time(time.value) + (f" ±{100 * time.relative:.0f}%" if known else "")
 
 
 def ratio(found: Estimate) -> str:

@@ -32,7 +32,7 @@ class WeatherError(BadInput, RuntimeError):
     """The programs of an environment can't be compiled, or a history can't be made; the message is one line."""
 
 
-def compiled(
+def compile_all_programs(
     where: Environment, places: Sequence[str], started: str, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """The record lines of all programs in one environment: one run line per place, followed by one line per program."""

@@ -12,10 +12,10 @@ from typing import Any
 from meshmark.core.escaping import escape_markdown as escaped
 from meshmark.core.text import counted
 from meshmark.core.verdicts import BAD
-from meshmark.growth.documents import pyplot, seconds, short, svg
+from meshmark.growth.documents import pyplot, short, spell_seconds, svg
 from meshmark.weather import history
 from meshmark.weather.compiling import WeatherError
-from meshmark.weather.history import COUNTERS, Change, Release
+from meshmark.weather.history import COUNTERS, CounterChange, Release
 
 PAGE, PLOT = "weather-history.md", "weather-history.svg"
 
@@ -43,7 +43,7 @@ def shown(counter: str, value: float | None) -> str:
     if value is None:
         return "-"
     if counter == "exposed":
-        return seconds(value) if value else "0"
+        return spell_seconds(value) if value else "0"
     return f"{value:,.0f}" if value < 1e6 else short(value)
 
 
@@ -110,7 +110,7 @@ def _step(place: str, old: Release, new: Release) -> Iterator[str]:
     yield ""
 
 
-def _largest(of: Sequence[Change]) -> str:
+def _largest(of: Sequence[CounterChange]) -> str:
     ordered = sorted(of, key=lambda c: (-c.distance, -abs(c.now - c.was), c.case))
     told = [
         f"`{escaped(c.case)}` {shown(c.counter, c.was)} to {shown(c.counter, c.now)}" for c in ordered[:SHOWN]
@@ -122,7 +122,7 @@ def _largest(of: Sequence[Change]) -> str:
 # The plot ----------------------------------------------------------------------------------------------------
 
 
-def figure(releases: Sequence[Release]) -> Any:
+def draw_history(releases: Sequence[Release]) -> Any:
     """A figure with one row per place and one column per counter: its sum over the common programs, by release."""
     plt = pyplot()
     places = history.places(releases)
@@ -160,7 +160,7 @@ def figure(releases: Sequence[Release]) -> Any:
 
 def write_history_page(releases: Sequence[Release], directory: Path) -> list[Path]:
     """Write the page and its plot into the directory, which is made if missing; WeatherError if it fails."""
-    drawn = figure(releases)
+    drawn = draw_history(releases)
     texts = {PAGE: page(releases), PLOT: svg(drawn)}
     pyplot().close(drawn)
     try:

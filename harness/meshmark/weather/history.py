@@ -79,7 +79,7 @@ class Release:
 
 
 @dataclass(frozen=True)
-class Change:
+class CounterChange:
     """A counter of a program that differs between two releases."""
 
     place: str
@@ -146,14 +146,14 @@ def total(release: Release, place: str, cases: Sequence[str], counter: str) -> f
     return None if None in values else sum(v for v in values if v is not None)
 
 
-def changes(old: Release, new: Release) -> Iterator[Change]:
+def changes(old: Release, new: Release) -> Iterator[CounterChange]:
     """All counters that differ, exactly, of all programs that both releases have."""
     for place, of in new.lines.items():
         for case in of:
             for counter in COUNTERS:
                 was, now = (release.value(place, case, counter) for release in (old, new))
                 if was is not None and now is not None and was != now:
-                    yield Change(place, case, counter, was, now)
+                    yield CounterChange(place, case, counter, was, now)
 
 
 def verdicts(old: Release, new: Release) -> Iterator[tuple[str, str, Line, Line]]:

@@ -47,7 +47,9 @@ LARGEST = {"bytes": 2**20, "dimension": 512}
 
 def mesh_of(place: str) -> MeshShape:
     """The mesh of a place, with two axes over all of its devices."""
-    return preferred(DEFAULT_CPU_DEVICES) if place == CPU else curves.mesh_of(topologies.parse(place))
+    return (
+        preferred(DEFAULT_CPU_DEVICES) if place == CPU else curves.mesh_of(topologies.parse_topology(place))
+    )
 
 
 def size_of(operation: Operation) -> str:
@@ -80,7 +82,7 @@ def chosen(mesh: MeshShape) -> Iterator[Case]:
             yield from (cell.case(m) for m in curves.MODES if operation.absent(m, variant, mesh) is None)
 
 
-def line_of(case: Case, place: str) -> dict[str, Any]:
+def program_fields(case: Case, place: str) -> dict[str, Any]:
     """The fields that every line of a program has."""
     head = case_head(case, 0, "schedule") | {"place": place}
     return head | ({} if place == CPU else {"case": f"{case.id}@{place}"})
@@ -95,7 +97,7 @@ def _devices(place: str) -> tuple[tuple[Any, ...], Fabric | None, dict[str, Any]
         import jax
 
         return tuple(jax.devices()), None, probe.facts().to_json()
-    topology = topologies.parse(place)
+    topology = topologies.parse_topology(place)
     devices = topologies.devices(topology)
     fabric = fabric_of(CHIPS[topology.chip], topology.shape, devices, topology.slices)
     return devices, fabric, probe.topology_facts(topology, "plain", []).to_json()
@@ -134,7 +136,7 @@ def main() -> int:
         for case in chosen(mesh_of(place)):
             if case.id in done:
                 continue
-            head = line_of(case, place)
+            head = program_fields(case, place)
             say({"at": head, "id": case.id})
             faulthandler.dump_traceback_later(job["deadline"], exit=True)
             found = _compiled(case, devices, fabric, words)

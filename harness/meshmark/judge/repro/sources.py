@@ -38,7 +38,7 @@ class Bounded:
 
 
 @dataclass(frozen=True)
-class Source:
+class ModuleSource:
     """A module's source: its lines, the statement that binds each global, the statements that add to one
     (`NAMES |= ...`), and the functions by first line."""
 
@@ -49,7 +49,7 @@ class Source:
 
 
 @cache
-def source(module: ModuleType) -> Source:
+def source(module: ModuleType) -> ModuleSource:
     """Read a module's source."""
     text = inspect.getsource(module)
     tree = ast.parse(text)
@@ -64,7 +64,7 @@ def source(module: ModuleType) -> Source:
             additions.setdefault(statement.target.id, []).append(statement)
         else:
             found |= {name: statement for name in _bound_names(statement)}
-    return Source(text.splitlines(keepends=True), found, additions, functions)
+    return ModuleSource(text.splitlines(keepends=True), found, additions, functions)
 
 
 def _first_line(node: Any) -> int:
