@@ -202,7 +202,7 @@ def test_results_expire_after_two_minors(releases, expired):
         }
         for r in releases
     ]
-    page_data._name(runs)
+    page_data._set_labels(runs)
     assert {r["release"]: r["expired"] for r in runs} == dict(zip(releases, expired, strict=True))
 
 

@@ -252,9 +252,9 @@ def test_the_unpaired_rule_against_scipy():
         assert found.p == pytest.approx(told.pvalue, rel=1e-9)
         assert math.log(found.change.value) == pytest.approx(float(np.median(np.subtract.outer(b, a))))
         assert found.change.low < found.change.value < found.change.high
-    normal = file_comparison._below(60, 60)
+    normal = file_comparison._cumulative_probabilities(60, 60)
     assert normal[1500] == pytest.approx(stats.norm.cdf((1500.5 - 1800) / math.sqrt(36300)), rel=1e-9)
-    assert file_comparison._below(60, 41)[-1] == pytest.approx(1, abs=1e-6)
+    assert file_comparison._cumulative_probabilities(60, 41)[-1] == pytest.approx(1, abs=1e-6)
 
 
 def test_the_unpaired_rule_raises_few_false_alarms_and_covers():

@@ -114,7 +114,7 @@ def keys() -> frozenset[str]:
 
 def load_configuration(path: Path) -> dict[str, Any]:
     """A configuration: JSON with // and /* */ comments and trailing commas. DoctorError if it is not valid."""
-    text = _plain(read_text(path))
+    text = _strip_comments(read_text(path))
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -129,7 +129,7 @@ _TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _COMMA = re.compile(r'"(?:\\.|[^"\\\n])*"|,(?=\s*[}\]])')
 
 
-def _plain(text: str) -> str:
+def _strip_comments(text: str) -> str:
     """The text without comments and trailing commas, with unchanged line numbers."""
 
     def blank(match: re.Match[str]) -> str:
@@ -139,7 +139,7 @@ def _plain(text: str) -> str:
 
 
 def _configuration(path: Path) -> Iterator[Pitfall]:
-    settings, lines = load_configuration(path), _plain(read_text(path)).splitlines()
+    settings, lines = load_configuration(path), _strip_comments(read_text(path)).splitlines()
 
     def line(key: str) -> int:
         return next((n for n, text in enumerate(lines, 1) if f'"{key}"' in text), 1)

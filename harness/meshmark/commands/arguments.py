@@ -21,17 +21,17 @@ def path(text: str) -> Path:
 
 def natural(text: str) -> int:
     """A number from 0 on."""
-    return _number(text, 0)
+    return _parse_number(text, 0)
 
 
 def positive(text: str) -> int:
     """A number from 1 on."""
-    return _number(text, 1)
+    return _parse_number(text, 1)
 
 
 def devices(text: str) -> int:
     """A number of devices, up to MOST_DEVICES: meshes of more would take for ever to list."""
-    return _number(text, 1, MOST_DEVICES)
+    return _parse_number(text, 1, MOST_DEVICES)
 
 
 def release(text: str) -> str:
@@ -44,7 +44,7 @@ def release(text: str) -> str:
         ) from None
 
 
-def _number(text: str, least: int, most: int = 10**9 - 1) -> int:
+def _parse_number(text: str, least: int, most: int = 10**9 - 1) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 9 or not least <= int(text) <= most:
         rest = "on" if most >= 10**9 - 1 else f"to {most}"
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} {rest}")

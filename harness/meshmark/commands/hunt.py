@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
         return replay(arguments)
     settings, meshes = _place(arguments, arguments.topology)
     hunt = Hunt(arguments.seed, settings, _weights(arguments), meshes, arguments.shrink)
-    hunt.known = findings.known_groups(findings.read_findings(arguments.known), _version())
+    hunt.known = findings.known_groups(findings.read_findings(arguments.known), _jax_version())
     hunt.resume(_open(hunt, arguments, 0 if settings.topology else settings.devices))
     try:
         hunt.run(arguments.minutes, _workers(arguments.workers, settings.backend), note, arguments.programs)
@@ -146,7 +146,7 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
     if given := [f"--{name}" for name in ALONE if getattr(arguments, name)]:
         raise BadInput(f"{', '.join(given)}: hunts in one process alone, so start it without a launcher")
     hunt = Hunt(arguments.seed, Settings(arguments.deadline), _weights(arguments), shrink_s=arguments.shrink)
-    hunt.known = findings.known_groups(findings.read_findings(arguments.known), _version())
+    hunt.known = findings.known_groups(findings.read_findings(arguments.known), _jax_version())
     alike = {name: str(getattr(arguments, name)) for name in ALIKE}
     rank = RankHunt(hunt, found, alike, arguments.num_devices, arguments.join)
     hunt.settings = replace(hunt.settings, ranks=rank.group.size)
@@ -230,7 +230,7 @@ def _open(hunt: Hunt, arguments: argparse.Namespace, devices: int) -> list[dict[
     return lines
 
 
-def _version() -> str:
+def _jax_version() -> str:
     from importlib.metadata import version
 
     return version("jax")
@@ -273,7 +273,7 @@ def keep(hunt: Hunt, settings: Settings, store: Path) -> None:
             if group.known or group.key in there:
                 continue
             found = {
-                "jax": _version(),
+                "jax": _jax_version(),
                 "seed": hunt.seed,
                 "number": group.numbers[0],
                 "minute": group.minute,

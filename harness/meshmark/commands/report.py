@@ -43,13 +43,13 @@ def run(arguments: argparse.Namespace) -> int:
     collecting = gc.isenabled()
     gc.disable()  # a hundred thousand records are millions of objects, and all are needed until the end
     try:
-        return _run(arguments)
+        return _write_report(arguments)
     finally:
         if collecting:
             gc.enable()
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _write_report(arguments: argparse.Namespace) -> int:
     found = report.find_records(arguments.records)
     for line in (*found.notes, *found.problems):
         print(f"meshmark: {printable(line[:500])}", file=sys.stderr)

@@ -53,7 +53,7 @@ def of_other_sources(files: Iterable[Path]) -> Iterator[Path]:
             continue  # Python compiles it again
         try:
             code = marshal.loads(data[HEAD:])
-            same = isinstance(code, CodeType) and _same(
+            same = isinstance(code, CodeType) and _is_same_code(
                 code, compile(text, str(file), "exec", dont_inherit=True)
             )
         except (ValueError, EOFError, TypeError, SyntaxError):
@@ -80,7 +80,7 @@ def _of_names(names: Any, prefix: str, sources: Sources, file: str) -> Iterator[
         # A function's code has this flag, the body of a class doesn't.
         own = [code for code in sources.get(f"{prefix}{name}", []) if code.co_flags & CO_OPTIMIZED]
         layers = list(functions_of(value))
-        if own and not any(_same(code, layer.__code__) for layer in layers for code in own):
+        if own and not any(_is_same_code(code, layer.__code__) for layer in layers for code in own):
             others = [layer.__code__.co_filename for layer in layers]
             changed = "its code is not that of its source, as of another compiled file (__pycache__)"
             elsewhere = f"replaced by code of {Path(others[0]).name if others else type(value).__module__}"
@@ -89,7 +89,7 @@ def _of_names(names: Any, prefix: str, sources: Sources, file: str) -> Iterator[
         for layer in layers:
             code = layer.__code__
             known = sources.get(code.co_qualname, [])
-            if code.co_filename == file and not any(_same(code, one) for one in known):
+            if code.co_filename == file and not any(_is_same_code(code, one) for one in known):
                 yield f"{prefix}{name}", "its code is not that of its source"
                 break
 
@@ -132,7 +132,7 @@ def _compiled(file: str) -> Sources | None:
     return found
 
 
-def _same(one: CodeType, other: CodeType) -> bool:
+def _is_same_code(one: CodeType, other: CodeType) -> bool:
     """Whether two code objects are the same, apart from their line numbers."""
     return one is other or _content(one) == _content(other)
 

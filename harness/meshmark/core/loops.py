@@ -100,7 +100,7 @@ def contractions(text: str) -> Counter[str]:
             sizes = sorted(_elements(own[o][2]) for o in operands(instruction) if o in own)
             trips, _ = module.runs(name)
             told = "in a loop" if trips is None else f"{trips} times" if trips != 1 else "once"
-            where = ", in a branch" if _below(module, name, branches) else ""
+            where = ", in a branch" if _is_below(module, name, branches) else ""
             found[f"{what} of {sizes} to {_elements(instruction[2])} elements {told}{where}"] += 1
     return found
 
@@ -350,9 +350,9 @@ def _branches(module: Module) -> set[str]:
     }
 
 
-def _below(module: Module, name: str, marked: set[str]) -> bool:
+def _is_below(module: Module, name: str, marked: set[str]) -> bool:
     return name in marked or any(
-        _below(module, caller, marked) for caller, *_ in module.callers.get(name, ())
+        _is_below(module, caller, marked) for caller, *_ in module.callers.get(name, ())
     )
 
 

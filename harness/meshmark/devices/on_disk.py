@@ -30,7 +30,7 @@ class OnDisk:
     def read(cls, facts: Facts | None = None) -> Self:
         """The present state. `facts`: those of a run that has just begun; its digest is used in place of a new one."""
         began = facts.suite.get("digest") if facts else None
-        return cls(began or compute_digest(), {name: _version(name) for name in OTHERS})
+        return cls(began or compute_digest(), {name: _installed_version(name) for name in OTHERS})
 
     def list_changes(self) -> Iterator[str]:
         """The changes since this state, one line each."""
@@ -45,7 +45,7 @@ class OnDisk:
 MEND = "processes that started later ran other code, so run it again"
 
 
-def _version(name: str) -> str:
+def _installed_version(name: str) -> str:
     try:
         return version(name.replace("_", "-"))
     except PackageNotFoundError:

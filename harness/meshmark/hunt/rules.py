@@ -33,7 +33,7 @@ Rule = Callable[[Program], Iterator[Program]]
 def measure_weight(program: Program) -> tuple[int, ...]:
     """The size of a program, as a tuple: of two programs the smaller one has the smaller tuple."""
     nodes = list(walk_nodes(program.nodes))
-    arguments = sum(_size(n.args) + _size(n.kwargs) for n in nodes)
+    arguments = sum(_size_of_expression(n.args) + _size_of_expression(n.kwargs) for n in nodes)
     specs = sum(len(e) for i in program.inputs for e in i.spec) + sum(
         1 + sum(map(len, s)) for s in program.out_specs if s is not None
     )
@@ -47,21 +47,21 @@ def measure_weight(program: Program) -> tuple[int, ...]:
         specs,
         sum(i.size for i in program.inputs),
         arguments,
-        sum(_plain(i) for i in program.inputs),
+        sum(_rank_of_input(i) for i in program.inputs),
     )
 
 
-def _size(expression: Any) -> int:
+def _size_of_expression(expression: Any) -> int:
     if isinstance(expression, dict):
-        return 1 + sum(map(_size, expression.values()))
+        return 1 + sum(map(_size_of_expression, expression.values()))
     if isinstance(expression, (list, tuple)):
-        return 1 + sum(map(_size, expression))
+        return 1 + sum(map(_size_of_expression, expression))
     if isinstance(expression, bool) or expression is None:
         return 1
     return 1 + (min(abs(int(expression)), 50) if isinstance(expression, (int, float)) else 0)
 
 
-def _plain(item: Input) -> int:
+def _rank_of_input(item: Input) -> int:
     return {"count": 0, "data": 1, "ints": 2, "permutation": 2, "special": 3}[item.fill["kind"]] + (
         item.dtype not in ("float32", "int32")
     )

@@ -99,12 +99,12 @@ def _input_code(name: str, x: np.ndarray) -> list[str]:
     if not text:
         kind = dtype_code(x.dtype.name)
         data = x.astype(float).ravel() if x.dtype.kind in "fV" else x.ravel()
-        items = ", ".join(_number(v) for v in data.tolist())
+        items = ", ".join(_spell_number(v) for v in data.tolist())
         text = f"np.array([{items}], {kind}).reshape({', '.join(map(str, x.shape))})"
     return wrapped(f"{name} = {text}")
 
 
-def _number(value: Any) -> str:
+def _spell_number(value: Any) -> str:
     special = {"nan": "np.nan", "inf": "np.inf", "-inf": "-np.inf"}.get(str(value))
     if special or str(value) == "-0.0":
         return special or "-0.0"
@@ -227,10 +227,10 @@ def _call(node: Node, names: list[str], outer: list[str], functions: list[str]) 
         if not node.kwargs.get("check_vma", True):
             parts.append("check_vma=False")
         return f"jax.shard_map({', '.join(parts)})({', '.join(args)})"
-    return f"{_name(op)}({', '.join([*args, *kwargs])})"
+    return f"{_qualified_name(op)}({', '.join([*args, *kwargs])})"
 
 
-def _name(name: str) -> str:
+def _qualified_name(name: str) -> str:
     return f"jax.{name}" if name.startswith("nn.") else name
 
 
@@ -247,7 +247,7 @@ def _said(expression: Any, names: list[str], outer: list[str]) -> str:
         if "outer" in expression:
             return outer[expression["outer"]]
         if "name" in expression:
-            return _name(expression["name"])
+            return _qualified_name(expression["name"])
         if "float" in expression:
             return {"-inf": "-np.inf", "inf": "np.inf", "nan": "np.nan"}[expression["float"]]
         if "slice" in expression:
@@ -255,7 +255,7 @@ def _said(expression: Any, names: list[str], outer: list[str]) -> str:
             text = f"{'' if start is None else start}:{'' if stop is None else stop}"
             return text if step is None else f"{text}:{step}"
         kwargs = ", ".join(f"{k}={_said(v, names, outer)}" for k, v in expression.get("kwargs", {}).items())
-        return f"{_name(expression['call'])}({kwargs})"
+        return f"{_qualified_name(expression['call'])}({kwargs})"
     if isinstance(expression, (list, tuple)):
         inside = ", ".join(_said(e, names, outer) for e in expression)
         return f"({inside}{',' if len(expression) == 1 else ''})"

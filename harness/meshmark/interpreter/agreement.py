@@ -52,7 +52,7 @@ def check_module(module: Module) -> None:
     for computation in module.computations.values():
         for instruction in computation.instructions:
             for what, given, taken in _passed(module, computation, instruction):
-                _same(f"{instruction.name}: {what}", given, taken)
+                _check_equal_types(f"{instruction.name}: {what}", given, taken)
             _check_aliases(computation, instruction)
             _check_constraints(computation, instruction)
     _check_entry(module)
@@ -185,7 +185,7 @@ def _named(module: Module, name: str) -> Computation:
 # Types -------------------------------------------------------------------------------------------------------
 
 
-def _same(what: str, given: AnyShape, taken: AnyShape) -> None:
+def _check_equal_types(what: str, given: AnyShape, taken: AnyShape) -> None:
     """Fault if the two types differ."""
     if given is taken:
         return
@@ -194,7 +194,7 @@ def _same(what: str, given: AnyShape, taken: AnyShape) -> None:
         if isinstance(given, TupleShape) != isinstance(taken, TupleShape) or len(parts[0]) != len(parts[1]):
             raise Fault(f"{what}, {given}, is taken for {taken}")
         for a, b in zip(*parts, strict=True):
-            _same(what, a, b)
+            _check_equal_types(what, a, b)
     elif (given.dtype, given.dims) != (taken.dtype, taken.dims) or not _lie_alike(given, taken):
         raise Fault(f"{what}, {_spelled(given)}, is taken for {_spelled(taken)}")
 
@@ -238,7 +238,7 @@ def _check_constraints(computation: Computation, instruction: Instruction) -> No
     for n, (a, b) in enumerate(zip(given, wanted, strict=True)):
         if not any(shape.layout.tiles for shape in flat(b)):
             a, b = _untiled(a), _untiled(b)
-        _same(f"{instruction.name}: operand {n}", a, b)
+        _check_equal_types(f"{instruction.name}: operand {n}", a, b)
 
 
 def _untiled(shape: AnyShape) -> AnyShape:
@@ -300,8 +300,8 @@ def _check_entry(module: Module) -> None:
         if not arrow:
             raise Refused(f"entry_computation_layout={text[:60]}")
         wanted = shapes.parse_type(arguments + ")")
-        _same("the arguments", wanted, TupleShape(tuple(p.shape for p in entry.parameters)))
-        _same("the results", entry.root.shape, shapes.parse_type(result))
+        _check_equal_types("the arguments", wanted, TupleShape(tuple(p.shape for p in entry.parameters)))
+        _check_equal_types("the results", entry.root.shape, shapes.parse_type(result))
     used: set[tuple[int, tuple[int, ...]]] = set()
     for to, number, of in aliases(module.attributes.get("input_output_alias", "{}")):
         if number >= len(entry.parameters):

@@ -38,11 +38,11 @@ def source(module: Module, instruction: Instruction) -> SourceOperation:
     operation = name[1] if name else ""
     if frame := _FRAME.search(text):
         frames = module.tables.get("StackFrames", {}).get(int(frame[1]), "")
-        location = module.tables.get("FileLocations", {}).get(_number(frames, "file_location_id"), "")
+        location = module.tables.get("FileLocations", {}).get(_find_number(frames, "file_location_id"), "")
         files, functions = module.tables.get("FileNames", {}), module.tables.get("FunctionNames", {})
-        file = files.get(_number(location, "file_name_id"), "").strip('"')
-        function = functions.get(_number(location, "function_name_id"), "").strip('"')
-        return SourceOperation(operation, file.rpartition("/")[2], _number(location, "line"), function)
+        file = files.get(_find_number(location, "file_name_id"), "").strip('"')
+        function = functions.get(_find_number(location, "function_name_id"), "").strip('"')
+        return SourceOperation(operation, file.rpartition("/")[2], _find_number(location, "line"), function)
     found, line = _FILE.search(text), _LINE.search(text)
     return SourceOperation(
         operation, found[1].rpartition("/")[2] if found else "", int(line[1]) if line else 0, ""
@@ -56,6 +56,6 @@ def path(callers: Sequence[Instruction], instruction: Instruction) -> str:
     return "/".join(name[1] for name in names if name)
 
 
-def _number(text: str, name: str) -> int:
+def _find_number(text: str, name: str) -> int:
     match = re.search(rf"\b{name}=(\d+)", text)
     return int(match[1]) if match else 0

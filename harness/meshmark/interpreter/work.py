@@ -163,25 +163,27 @@ def flops(instruction: Instruction, computation: Computation) -> float:
     """The flops of one instruction, without those of computations that it calls."""
     opcode, operands = instruction.opcode, instruction.operands
     if opcode in ARITHMETIC:
-        return _size(instruction.shape) if _floats(instruction.shape) else 0
+        return _count_elements(instruction.shape) if _floats(instruction.shape) else 0
     if opcode in ("reduce", "select-and-scatter"):
         first = computation.by_name[operands[0]].shape
-        return _size(first) if _floats(first) else 0
+        return _count_elements(first) if _floats(first) else 0
     if opcode == "scatter":
         updates = computation.by_name[operands[-1]].shape
-        return _size(updates) if _floats(updates) else 0
+        return _count_elements(updates) if _floats(updates) else 0
     if opcode == "reduce-window":
         window = window_of(instruction.attributes["window"], len(array_shape(instruction).dims))
-        return _size(instruction.shape) * math.prod(w.size for w in window)
+        return _count_elements(instruction.shape) * math.prod(w.size for w in window)
     if opcode == "dot":
         left = array_shape(computation.by_name[operands[0]])
         summed = math.prod(left.dims[d] for d in dimensions(instruction, "lhs_contracting_dims"))
-        return 2 * _size(instruction.shape) * summed
+        return 2 * _count_elements(instruction.shape) * summed
     if opcode == "convolution":
         return _convolution(instruction, *(array_shape(computation.by_name[name]) for name in operands))
     if opcode == "fft":
         points = math.prod(dimensions(instruction, "fft_length"))
-        largest = max(_size(instruction.shape), _size(computation.by_name[operands[0]].shape))
+        largest = max(
+            _count_elements(instruction.shape), _count_elements(computation.by_name[operands[0]].shape)
+        )
         real = instruction.attributes["fft_type"] in ("RFFT", "IRFFT")
         return (2.5 if real else 5) * largest * math.log2(points) if points else 0
     return 0
@@ -299,7 +301,7 @@ def _moved(arrays: Iterable[shapes.Shape]) -> Work:
     return Work(nbytes=nbytes, main_bytes=main)
 
 
-def _size(shape: AnyShape) -> int:
+def _count_elements(shape: AnyShape) -> int:
     """The number of elements of an array, or of the first array of a tuple."""
     return next(shapes.flat(shape)).size
 

@@ -4,7 +4,7 @@
 A run line names the version of the table that made its cases. Every check of a record asks this module which cases that
 version has, and what it says of a case.
 
-To change the table, raise TABLE_VERSION by one and add a Change for the new version to CHANGES. The code describes the
+To change the table, raise TABLE_VERSION by one and add a TableChange for the new version to CHANGES. The code
 new version. The Change describes what the version before had instead. An example, for a version 2 that corrects the
 cost of one operation:
 

@@ -43,12 +43,12 @@ def find_impossible_traffic(case: Case, record: Mapping[str, Any], facts: Mappin
         yield "has collectives whose `groups` are neither 2x4 nor 8 pairs"
         return
     known = [one for one in found if one is not None]
-    sizes = {_size(one) for one in known}
+    sizes = {_size_of_group(one) for one in known}
     if too_large := [size for size in sizes if size > case.mesh.size]:
         yield f"has a collective over {max(too_large)} devices on a mesh of {case.mesh.size}"
         return
     wire = sum(map(wire_bytes, known))
-    if not _number(record["wire_bytes"]) or not math.isclose(
+    if not _is_number(record["wire_bytes"]) or not math.isclose(
         wire, record["wire_bytes"], rel_tol=1e-9, abs_tol=1e-9
     ):
         yield f"wire_bytes {record['wire_bytes']} are not those of its collectives, {wire:g}"
@@ -65,7 +65,7 @@ def find_impossible_traffic(case: Case, record: Mapping[str, Any], facts: Mappin
             yield from _spelled(case, known, str(facts.get("backend")))
     elif wire > (limit := communication.limit_traffic(case)):
         yield f"sends {wire:g} B, over the ceiling of {limit:g} B"
-    elif not any(_size(one) > 1 for one in known) and any(
+    elif not any(_size_of_group(one) > 1 for one in known) and any(
         len(set(group)) > 1 for group in case.plan.connected
     ):
         yield "has no collective, and its devices must exchange data"
@@ -121,7 +121,7 @@ def with_members(record: Mapping[str, Any]) -> Collective | None:
     return replace(found, groups=tuple(tuple(range(len(group))) for group in found.groups))
 
 
-def _size(one: Collective) -> int:
+def _size_of_group(one: Collective) -> int:
     if one.kind == "collective-permute":
         return 2 if any(a != b for a, b in one.pairs) else 0
     return max(map(len, one.groups), default=0)
@@ -141,8 +141,8 @@ def _spelled(case: Case, found: Sequence[Collective], backend: str) -> Iterator[
             want[traffic.kind, max(map(len, groups))] += traffic.nbytes
     have: Counter[tuple[str, int]] = Counter()
     for one in found:
-        if _size(one) > 1:
-            have[one.kind, _size(one)] += one.nbytes * (one.trips or 1)
+        if _size_of_group(one) > 1:
+            have[one.kind, _size_of_group(one)] += one.nbytes * (one.trips or 1)
     for (kind, size), payload in want.items():
         for stand_in in (kind, *equivalents.get(kind, ())):
             if have.get((stand_in, size)) in [payload * k for k in PROMOTED]:
@@ -159,5 +159,5 @@ def _spelled(case: Case, found: Sequence[Collective], backend: str) -> Iterator[
         yield f"has {kind} of {payload} B over groups of {size}, which is not in its contract"
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)

@@ -104,12 +104,14 @@ def _directories(path: Path) -> list[Bundle]:
     ):
         return [_directory(path)]
     releases = (
-        [path] if RELEASE.fullmatch(path.name) else [p for p in _below(path) if RELEASE.fullmatch(p.name)]
+        [path]
+        if RELEASE.fullmatch(path.name)
+        else [p for p in _list_directories(path) if RELEASE.fullmatch(p.name)]
     )
-    return [_directory(product) for release in releases for product in _below(release)]
+    return [_directory(product) for release in releases for product in _list_directories(release)]
 
 
-def _below(path: Path) -> list[Path]:
+def _list_directories(path: Path) -> list[Path]:
     with os.scandir(path) as entries:
         return sorted(Path(e.path) for e in entries if e.is_dir(follow_symlinks=False) and e.name[0] != ".")
 

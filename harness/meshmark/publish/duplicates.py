@@ -91,11 +91,11 @@ def prints_of(place: str, records: Iterable[Mapping[str, Any]]) -> Prints:
 def published(directory: Path | None = None) -> list[Prints]:
     """The prints of every published product. Unreadable products are left out: another check reports them."""
     directory = directory or (CHECKOUT / "results" if CHECKOUT else None)
-    return _below(directory) if directory is not None and directory.is_dir() else []
+    return _read_prints(directory) if directory is not None and directory.is_dir() else []
 
 
 @cache
-def _below(directory: Path) -> list[Prints]:
+def _read_prints(directory: Path) -> list[Prints]:
     try:
         products = results.find_products(directory)
     except BadInput:

@@ -45,7 +45,7 @@ def sign(manifest: bytes, key: Path) -> bytes:
         path = Path(directory) / "manifest.json"
         path.write_bytes(manifest)
         try:
-            code, said = _run("-Y", "sign", "-f", str(key), "-n", NAMESPACE, str(path))
+            code, said = _run_ssh_keygen("-Y", "sign", "-f", str(key), "-n", NAMESPACE, str(path))
         except FileNotFoundError:
             raise SignatureError(f"{ABSENT}, or submit without --sign") from None
         except subprocess.TimeoutExpired:
@@ -80,22 +80,22 @@ def _look(manifest: bytes, signature: bytes, allowed: Path | None) -> tuple[str,
         path = Path(directory) / FILE
         path.write_bytes(signature)
         own = ("-n", NAMESPACE, "-s", str(path))
-        code, said = _run("-Y", "check-novalidate", *own, given=manifest)
+        code, said = _run_ssh_keygen("-Y", "check-novalidate", *own, given=manifest)
         found = _KEY.search(said)
         if code or not found:
             return "", f"the signature is not one of this manifest ({_last(said)}): sign again"
         key = f"{found[1]} key {found[2]}"
         if not allowed:
             return f"signed with the {key}; --allowed-signers can say whose key that is", ""
-        code, said = _run("-Y", "find-principals", "-f", str(allowed), "-s", str(path))
+        code, said = _run_ssh_keygen("-Y", "find-principals", "-f", str(allowed), "-s", str(path))
         for who in said.splitlines() if not code else ():
-            verified, _ = _run("-Y", "verify", "-f", str(allowed), "-I", who, *own, given=manifest)
+            verified, _ = _run_ssh_keygen("-Y", "verify", "-f", str(allowed), "-I", who, *own, given=manifest)
             if not verified:
                 return f"signed by {printable(who)[:100]} with the {key}", ""
         return "", f"signed with the {key}, which {allowed.name} does not allow"
 
 
-def _run(*arguments: str, given: bytes | None = None) -> tuple[int, str]:
+def _run_ssh_keygen(*arguments: str, given: bytes | None = None) -> tuple[int, str]:
     """(exit code, what it printed) of ssh-keygen."""
     command = ["ssh-keygen", *arguments]
     done = subprocess.run(

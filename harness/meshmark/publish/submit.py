@@ -189,7 +189,7 @@ def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | No
     files: dict[str, list[Entry]] = {}
     for path, lines in read.items():
         cleaned = [(number, publishable.clean_record(record, versions)) for number, record in lines]
-        files[_name(path, lines, files)] = cleaned
+        files[_choose_file_name(path, lines, files)] = cleaned
     merged = as_records([entry for lines in files.values() for entry in lines])
     statement = wrong.attempt(statements.statement, merged)
     if statement is None:
@@ -286,7 +286,7 @@ def _facts(read: Mapping[Path, Sequence[Entry]]) -> Mapping[str, Any]:
     return facts
 
 
-def _name(path: Path, lines: Sequence[Entry], taken: Mapping[str, Any]) -> str:
+def _choose_file_name(path: Path, lines: Sequence[Entry], taken: Mapping[str, Any]) -> str:
     """A file name made only from the content, such as conformance.jsonl.gz; the old name is not used."""
     held = {record["kind"] for _, record in lines}
     kinds = [k for k in KINDS if k in held and k != "run"]

@@ -401,7 +401,7 @@ def _recompute(
             continue
         texts: Iterator[str] = iter(())
         if record["check"] in ("numbers", "gradient"):
-            if _number(record.get("error")) and _number(record.get("bound")):
+            if _is_quantity(record.get("error")) and _is_quantity(record.get("bound")):
                 texts = recomputed.find_impossible_numbers(case, record, facts, work)
         elif record["check"] == "communication":
             texts = against_contract.find_impossible_traffic(case, record, facts)
@@ -424,7 +424,7 @@ def _one_check(
             review.complain(name, text, number, "known")
     error, bound = record.get("error"), record.get("bound")
     if verdict == "pass" and record["check"] in ("numbers", "gradient"):
-        if not (_number(error) and _number(bound) and _within(error, bound)):  # type: ignore[arg-type]
+        if not (_is_quantity(error) and _is_quantity(bound) and _within(error, bound)):  # type: ignore[arg-type]
             text = f"{own} passes with error {error} and bound {bound}: submit the file as it was written"
             review.complain(name, text, number, "error and bound")
         elif not isinstance(record.get("bits"), str):
@@ -461,7 +461,7 @@ def _within(error: float, bound: float) -> bool:
     return error <= bound or (bound > 0 and error / bound <= 1)
 
 
-def _number(value: Any) -> bool:
+def _is_quantity(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value) and value >= 0
 
 

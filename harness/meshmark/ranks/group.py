@@ -87,8 +87,8 @@ def coordinates(
     the rank is out of range. ChannelError for an invalid address."""
     if coordinator is None and num_processes is None and process_id is None:
         coordinator = environ.get(ENVIRONMENT["coordinator"])
-        num_processes = _number(environ, "num_processes")
-        process_id = _number(environ, "process_id")
+        num_processes = _read_number(environ, "num_processes")
+        process_id = _read_number(environ, "process_id")
     secret = control_secret or environ.get(ENVIRONMENT["control_secret"], "") or _job(environ)
     control = control or environ.get(ENVIRONMENT["control"], "")
     if control:
@@ -119,7 +119,7 @@ def _job(environ: Mapping[str, str]) -> str:
     return ""
 
 
-def _number(environ: Mapping[str, str], name: str) -> int | None:
+def _read_number(environ: Mapping[str, str], name: str) -> int | None:
     text = environ.get(ENVIRONMENT[name])
     if text is not None and not text.isdecimal():
         raise RankError(f"{ENVIRONMENT[name]}={text!r}: use a number, or unset it")

@@ -110,12 +110,14 @@ def begin_group(directory: Path) -> None:
 
 def asks_for_another_group(directory: Path) -> bool:
     """Whether a case has ended the group: a rank has asked for another group, or a rank's marker still names a case."""
-    return (directory / _AGAIN).exists() or any(_size(files["at"]) > 0 for files in _announced(directory))
+    return (directory / _AGAIN).exists() or any(
+        _file_size(files["at"]) > 0 for files in _announced(directory)
+    )
 
 
 def bytes_recorded(directory: Path) -> int:
     """The size of all ranks' records in bytes. It grows with each verdict."""
-    return sum(_size(files["record"]) for files in _announced(directory))
+    return sum(_file_size(files["record"]) for files in _announced(directory))
 
 
 def _announced(directory: Path) -> list[dict[str, str]]:
@@ -126,7 +128,7 @@ def _announced(directory: Path) -> list[dict[str, str]]:
     return found
 
 
-def _size(path: str) -> int:
+def _file_size(path: str) -> int:
     try:
         return os.stat(path).st_size
     except OSError:

@@ -125,11 +125,11 @@ def _directories(path: Path) -> list[Path]:
 
 
 def _sortable(release: str) -> tuple[int, ...]:
-    version = _version(release)
+    version = _parse_release(release)
     return tuple(-n for n in (*version.release, 0, 0, 0, 0)[:5])
 
 
-def _version(release: str) -> Version:
+def _parse_release(release: str) -> Version:
     try:
         return Version(release)
     except InvalidVersion:
@@ -139,7 +139,7 @@ def _version(release: str) -> Version:
 def expired(release: str, newest: str) -> bool:
     """Whether a result of this release is more than two JAX minors older than the newest. The number of minors of a
     major release is not known here, so the first minor of the next major counts as one more."""
-    old, new = _version(release), _version(newest)
+    old, new = _parse_release(release), _parse_release(newest)
     if new.major == old.major:
         return new.minor - old.minor > EXPIRES_AFTER
     return new.major > old.major and (new.major - old.major > 1 or new.minor + 1 > EXPIRES_AFTER)
@@ -147,7 +147,7 @@ def expired(release: str, newest: str) -> bool:
 
 def newest(releases: Iterable[str]) -> str:
     """The newest of these releases; "" if there is none."""
-    return max(releases, key=_version, default="")
+    return max(releases, key=_parse_release, default="")
 
 
 # product.yaml -----------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ class Writer:
     @classmethod
     def create(cls, path: Path, run: Mapping[str, Any]) -> Writer:
         """A new file; RecordError if it exists or can't be written, or if the run line is not valid."""
-        _plain(path)
+        _refuse_packed_name(path)
         try:
             file = open(path, "xb", buffering=0)  # noqa: SIM115
             _lock(file, path)
@@ -108,7 +108,7 @@ class Writer:
         Everything after the last finished case or cell is cut off. RecordError if the file can't be read, if another
         run is writing it, or if its environment or settings differ (run_line.environment_fields and run_line.settings).
         """
-        _plain(path)
+        _refuse_packed_name(path)
         try:
             if not path.is_file() and path.exists():  # a pipe would wait for itself, and a device has no end
                 raise RecordError(f"can't resume {path}: it is not a plain file; name what --record named")
@@ -265,7 +265,7 @@ def _end_of_finished(path: Path) -> int:
     return end
 
 
-def _plain(path: Path) -> None:
+def _refuse_packed_name(path: Path) -> None:
     """Raise RecordError for a name that ends in .gz: only plain files can be appended to."""
     if path.suffix == ".gz":
         raise RecordError(f"{path}: records are written to plain files, name one that ends in .jsonl")

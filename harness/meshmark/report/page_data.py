@@ -76,7 +76,7 @@ def build(sources: Sequence[RecordFile], beside: Beside | None = None) -> dict[s
     times: dict[str, page_over_time.Times] = {}
     for source in sources:
         for place, judged in _places(source.records).items():
-            runs.append(_run(source, place, judged, strings, reasons, keys))
+            runs.append(_run_data(source, place, judged, strings, reasons, keys))
             if page_comparisons.is_comparison(source.records):
                 compared.append(page_comparisons.build(source, runs[-1]["key"]))
             judged_by_run[runs[-1]["key"]] = judged
@@ -85,7 +85,7 @@ def build(sources: Sequence[RecordFile], beside: Beside | None = None) -> dict[s
         for j in source.records.cases.values():
             if (verdict := j.verdict) not in ("pass", "not_run", "unsupported"):
                 bad.append((VERDICTS.index(verdict), len(bad), j.case, source))
-    _name(runs)
+    _set_labels(runs)
     columns = list(zip(*keys, strict=True)) or [()] * len(CASE_COLUMNS)
     shown = {strings.all[i] for i in columns[0]} | {
         strings.all[i] for r in runs if r["timings"] for i in r["timings"]["operation"]
@@ -134,7 +134,7 @@ def _places(records: Records) -> dict[str, list[Judged]]:
     return found or {"": []}
 
 
-def _run(
+def _run_data(
     source: RecordFile,
     place: str,
     judged: Sequence[Judged],
@@ -204,7 +204,7 @@ def _virtual(facts: Mapping[str, Any]) -> bool:
     return facts.get("virtual") is not False or facts.get("backend") == "cpu"
 
 
-def _name(runs: Sequence[dict[str, Any]]) -> None:
+def _set_labels(runs: Sequence[dict[str, Any]]) -> None:
     """Set labels, expiry and order: real devices first, then virtual, then compiled; within each, the newest release
     first; within a release, runs of one process first."""
     newest = max((r["release"] for r in runs), key=_release, default="")

@@ -102,11 +102,11 @@ def _differences(where: str, new: Any, old: Any) -> Iterator[str]:
         else:
             for i, (a, b) in enumerate(zip(new, old, strict=True)):
                 yield from _differences(f"{where}[{i}]", a, b)
-    elif not _same(new, old):
+    elif not _is_close(new, old):
         yield f"{where} is {plain(old)[:60]!a}, and the records give {plain(new)[:60]!a}"
 
 
-def _same(new: Any, old: Any) -> bool:
+def _is_close(new: Any, old: Any) -> bool:
     if new == old:
         return True
     try:

@@ -83,7 +83,7 @@ def needed(cases: int, alpha: float = ALPHA) -> int:
 
 
 @functools.lru_cache(maxsize=64)
-def _below(n: int, m: int) -> Array:
+def _cumulative_probabilities(n: int, m: int) -> Array:
     """P(U <= u), u = 0 ... n m, of Mann and Whitney's U for samples of n and m of one distribution: the
     coefficients of the Gaussian binomial, or the normal distribution with continuity correction."""
     if n * m > EXACT:
@@ -103,14 +103,14 @@ def _below(n: int, m: int) -> Array:
 
 def _critical(n: int, m: int, level: float) -> int | None:
     """The largest u with 2 P(U <= u) < level; None if there is none."""
-    below = int(np.searchsorted(2 * _below(n, m), level, side="left")) - 1
+    below = int(np.searchsorted(2 * _cumulative_probabilities(n, m), level, side="left")) - 1
     return below if below >= 0 else None
 
 
 def _p(ties: Counts, above: Counts, n: int, m: int) -> Array:
     """The two-sided p from the numbers of pairs above and tied. A half pair is rounded towards no difference."""
     u = np.minimum(above, n * m - ties - above) + ties / 2
-    return np.minimum(1.0, 2 * _below(n, m)[np.minimum(np.ceil(u).astype(int), n * m)])
+    return np.minimum(1.0, 2 * _cumulative_probabilities(n, m)[np.minimum(np.ceil(u).astype(int), n * m)])
 
 
 def between(a: Array, b: Array, confidence: float) -> tuple[float, float]:
