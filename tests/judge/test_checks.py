@@ -13,7 +13,7 @@ from meshmark.judge import checks
 from meshmark.judge.checks import Judge, line_of_exception
 from meshmark.operations import cases
 from meshmark.operations.base import Missing
-from meshmark.operations.selection import CAPABILITIES, OWN_WORDS
+from meshmark.operations.selection import CAPABILITIES, CAPABILITY_PATTERNS
 
 PLAIN, X64 = "psum/axes=x+y/manual/2x4/float32/4KiB", "psum/axes=x+y/manual/2x4/float64/4KiB"
 CASES = ("psum/axes=x+y/manual/2x4/float32/4KiB", "put_get/to=x.y/host/2x4/float32/4KiB")
@@ -90,7 +90,7 @@ def test_unsupported_is_what_the_capability_s_own_message_says(case, error, verd
 
 
 def test_every_capability_has_words_of_its_own():
-    assert OWN_WORDS.keys() == CAPABILITIES.keys()
+    assert CAPABILITY_PATTERNS.keys() == CAPABILITIES.keys()
 
 
 @pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), GeneratorExit(), MemoryError()])

@@ -64,7 +64,7 @@ def test_right_programs_pass_and_say_their_theory(name):
     line = communication.communication(case, compiled(case))
     assert line.verdict == "pass", line.reason
     assert line.data["theory"] == theory.by_axes(case)
-    assert line.data["wire_bytes"] <= theory.SENT * 2 * sum(line.data["theory"].values())
+    assert line.data["wire_bytes"] <= theory.MOST_SENT * 2 * sum(line.data["theory"].values())
 
 
 # Bytes ------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_what_is_summed_in_a_wide_type_already_does_not_grow():
 
 def test_a_gradient_may_send_its_theory_with_a_factor():
     case = cases.find_case(GRADIENT, 8)
-    limit = theory.SENT * sum(theory.by_axes(case).values())
+    limit = theory.MOST_SENT * sum(theory.by_axes(case).values())
     assert theory.overrun(limit, case) == ""
     assert "and the theory with a factor of 2 is" in theory.overrun(limit + 1, case)
 

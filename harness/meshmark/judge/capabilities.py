@@ -29,15 +29,15 @@ from meshmark.operations.cases import Case
 from meshmark.operations.selection import Selection, SelectionError
 
 CHILD = (sys.executable, "-m", "meshmark.judge.capabilities")
-"""The command of the child, before its question."""
+"""The command of the child process. The question follows it."""
 
 HAS = "has"
 LACKS = "lacks"
 DEADLINE = 60.0
-"""Seconds that the probe of one capability may take."""
+"""The seconds that the probe of one capability may take."""
 
 ORDER = ("manual", "host", "explicit", "auto")
-"""The modes in the order in which they are tried: manual mode spells a capability itself."""
+"""The modes in the order in which they are tried. Manual mode is first, because it spells a capability itself."""
 
 
 def probe_facts(selection: Selection, wanted: Sequence[str], timeout: float = containment.START) -> Facts:

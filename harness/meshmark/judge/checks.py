@@ -30,13 +30,14 @@ from meshmark.judge.programs import Program, make_gradient, mesh_over, place_arr
 from meshmark.levels import deviations
 from meshmark.operations.base import Argument, Missing, Result
 from meshmark.operations.cases import Case, Cell
-from meshmark.operations.selection import OWN_WORDS
+from meshmark.operations.selection import CAPABILITY_PATTERNS
 
 VALUES = ("numbers", "gradient")
 """The checks that compare values."""
 
 CLEAR_EVERY = 200
-"""Number of cases after which JAX's caches are dropped: no program here is used a second time."""
+"""The number of cases after which JAX's caches are dropped. Nothing is lost, because no program here is used
+twice."""
 
 
 def clear_sometimes(judged: int) -> None:
@@ -381,7 +382,9 @@ def line_of_exception(case: Case, error: BaseException) -> Line:
     """
     message = saying.first_line(error)
     missing = isinstance(error, NotImplementedError) or "UNIMPLEMENTED" in message
-    named = any(re.search(OWN_WORDS[name], message, re.IGNORECASE) for name in case.cell.capabilities)
+    named = any(
+        re.search(CAPABILITY_PATTERNS[name], message, re.IGNORECASE) for name in case.cell.capabilities
+    )
     if missing and not message and case.mode == "manual" and case.operation.name in SUMS:
         named = "groups" in case.cell.capabilities and not has_grouped_sums()
         message = "this release has no psum over axis_index_groups under check_vma" if named else message

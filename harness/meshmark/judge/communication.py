@@ -33,15 +33,16 @@ from meshmark.operations.cases import Case
 SPELLED = ("manual", "manual-novma", "pmap")
 
 EQUIVALENTS = {"reduce-scatter": ("all-reduce",)}
-"""Kinds that may replace a kind, for example all-reduce (and dynamic-slice) for psum_scatter."""
+"""The kinds of collectives that may replace a kind. An example is all-reduce (and dynamic-slice) for psum_scatter."""
 
 EQUIVALENTS_BY_PLATFORM = {"tpu": {"all-gather": ("all-reduce",)}}
-"""The same on one platform. libtpu's compiler gathers small blocks with an all-reduce: each device writes its block
-into its place among zeros (512 B over eight v5e chips: dynamic-update-slice and all-reduce). The payload is the
-gathered array, so a sum of the blocks themselves, 1/n of it, does not match."""
+"""The kinds that may replace a kind on one platform. libtpu's compiler gathers small blocks with an all-reduce: each
+device writes its block into its place among zeros (512 B over eight v5e chips: dynamic-update-slice and all-reduce).
+The payload is the gathered array, so a sum of the blocks themselves, 1/n of it, does not match."""
 
 WIDENED = (2, 4)
-"""The growth of the payload if XLA reduces a type of less than 32 bits in a wider one (its AllReducePromotion pass)."""
+"""The factors by which the payload may grow. XLA may reduce a type of less than 32 bits in a wider one (its
+AllReducePromotion pass)."""
 
 Key = tuple[str, frozenset[tuple[int, ...]]]
 

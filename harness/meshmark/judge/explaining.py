@@ -48,15 +48,15 @@ PLAIN = frozenset(
         ),
     )
 )
-"""Instructions of the entry that are not steps of their own."""
+"""The instructions of the entry that do not count as steps."""
 
 MOVES = frozenset(("copy", "copy-start", "copy-done", "bitcast", "get-tuple-element"))
-"""Instructions of the entry that hand a value on."""
+"""The instructions of the entry that pass a value on unchanged."""
 
-TRIPS = 2
-"""How often a collective in a loop is shown."""
+SHOWN_TURNS = 2
+"""The number of turns of a loop for which a collective is shown."""
 
-OF_A_TEXT = (
+WRONG_TEXT_ERRORS = (
     Fault,
     LookupError,
     ValueError,
@@ -66,10 +66,10 @@ OF_A_TEXT = (
     RecursionError,
     MemoryError,
 )
-"""What a text raises that is of another program, or of none."""
+"""The errors that a text raises if it is the text of another program, or not the text of a program."""
 
-ELEMENTS = 4
-"""How many elements of a device's block are shown."""
+SHOWN_ELEMENTS = 4
+"""The number of elements of a device's block that are shown."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class Compared:
 
     name: str
     line: int
-    """The place of its line."""
+    """The index of its line in the explanation."""
     words: str
     wrong: list[int]
-    """The devices that hold something else."""
+    """The devices that hold another value."""
 
 
 @dataclass
@@ -94,16 +94,17 @@ class Explanation:
     parts: Sequence[np.ndarray]
     """The part of each result that each device should hold, [devices, *local shape]."""
     beside: Mapping[str, str] = field(default_factory=dict)
-    """What the schedule says of a start, by its name."""
+    """The sentence of the schedule about each asynchronous collective. The key is the name of its start."""
     program: Lowered = field(default_factory=Lowered)
-    """What each operation gives by the program that the compiler was handed."""
+    """The value of each operation in the program that the compiler was given."""
     lines: list[str] = field(default_factory=list)
     steps: int = 0
     seen: Counter[str] = field(default_factory=Counter)
     last: dict[str, Compared] = field(default_factory=dict)
-    """The last step of each operation. A step before may be a part of it, such as the sum on one device."""
+    """The last step of each operation. An earlier step may compute only a part of the operation, such as the sum on
+    one device."""
     words: dict[str, str] = field(default_factory=dict)
-    """The steps in words, by the name of their instruction."""
+    """The text of each step. The key is the name of its instruction."""
 
     def step(
         self,
@@ -121,7 +122,7 @@ class Explanation:
         if not between and (not own or kind in PLAIN or (kind in COLLECTIVES and not done)):
             return
         self.seen[instruction.name] += 1
-        if self.seen[instruction.name] > TRIPS:
+        if self.seen[instruction.name] > SHOWN_TURNS:
             return
         self.steps += 1
         trip = f", trip {self.seen[instruction.name]}" if self.seen[instruction.name] > 1 else ""
@@ -272,12 +273,12 @@ def _shown(block: np.ndarray, value: Value, row: int) -> str:
         and np.broadcast_to(value.poison, value.data.shape)[row % len(value.data)].any()
     ):
         return f"{kind}: in part not written"
-    flat = block.ravel()[:ELEMENTS]
+    flat = block.ravel()[:SHOWN_ELEMENTS]
     texts = [
         str(x) if block.dtype.kind in "biu" else f"{complex(x) if block.dtype.kind == 'c' else float(x):.6g}"
         for x in flat
     ]
-    return f"{kind}: {', '.join(texts)}{', ...' * (block.size > ELEMENTS)}"
+    return f"{kind}: {', '.join(texts)}{', ...' * (block.size > SHOWN_ELEMENTS)}"
 
 
 def explained(
@@ -354,7 +355,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BadInput as error:
         note(str(error))
         return 2
-    except OF_A_TEXT as error:
+    except WRONG_TEXT_ERRORS as error:
         if not options.text:
             raise
         note(

@@ -31,7 +31,7 @@ from meshmark.judge.programs import Program
 from meshmark.operations.cases import Case, Cell
 
 MOST_BYTES = 8 * 2**30
-"""The most memory, by the compiler's own figures and of all devices together, of a program that is interpreted."""
+"""The most memory of a program that is interpreted: of all devices together, by the figures of the compiler."""
 
 
 def judge_lines(program: Program, compiled: Any, topology: Topology, seed: int) -> list[Line]:

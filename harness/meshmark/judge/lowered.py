@@ -24,7 +24,7 @@ from meshmark.interpreter.sources import path
 from meshmark.interpreter.values import AnyValue, Value
 
 MOST = 16
-"""The most values of one operation that are kept: those of its first turns in a loop."""
+"""The most values of one operation that are kept. In a loop these are the values of the first turns."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Lowered:
 
     values: dict[str, list[np.ndarray]] = field(default_factory=lambda: defaultdict(list))
     refused: str = ""
-    """Why there are none, or only those up to some operation."""
+    """The reason why there are no values, or only those of the operations before some point."""
 
     def keep(
         self,

@@ -38,10 +38,10 @@ class Numbers:
 
 
 Difference = tuple[float, float, float, tuple[int, ...], int]
-"""(badness, error, bound, where, how many) of the worst element."""
+"""The worst element: (badness, error, bound, index, number of wrong elements)."""
 
 ROUNDING = "no element is off by more than 4 units in the last place of the largest"
-"""What the reason adds where an exact result was only rounded."""
+"""The text that the reason adds if an exact result was only rounded."""
 
 
 def compare_numbers(
@@ -208,7 +208,8 @@ def unlike(seen: np.ndarray, want: np.ndarray) -> np.ndarray:
 
 
 MOST_LOST = 0.5
-"""No sum of subnormal numbers counts as zero from here on: ordinary numbers are whole."""
+"""The smallest magnitude of a number that can't count as zero. Sums of subnormal numbers below it may count as zero.
+Ordinary numbers are whole."""
 
 
 def without_subnormals(array: np.ndarray, times: float = 1.0) -> np.ndarray:

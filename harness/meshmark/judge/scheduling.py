@@ -19,7 +19,8 @@ from meshmark.judge import compile_only
 from meshmark.operations.cases import Case
 
 WARNING = "Involuntary full rematerialization"
-"""What XLA's partitioner writes on standard error where it gathers everything to get from one sharding to another."""
+"""The text that XLA's partitioner writes on standard error when it gathers everything to get from one sharding to
+another."""
 
 
 def counters(case: Case, compiled: Any, fabric: Fabric | None = None, words: str = "") -> dict[str, Any]:

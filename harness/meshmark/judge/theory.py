@@ -25,27 +25,28 @@ from meshmark.core.workspaces import workspace_bytes
 from meshmark.operations.base import Argument, Result, Traffic, nbytes
 from meshmark.operations.cases import Case
 
-SENT = 2.0
-"""How many times the owed bytes a transformation in manual mode may send: an all-reduce sends twice the bytes of the
-reduce-scatter or the all-gather for which it may stand."""
+MOST_SENT = 2.0
+"""The most bytes that a transformation in manual mode may send, as a multiple of the owed bytes. An all-reduce may
+replace a reduce-scatter or an all-gather, and it sends twice their bytes."""
 
-COMPUTED = 2.0
-"""How many times its share of the model's contractions a device may compute in manual mode. In the other modes each
-device may compute all of them."""
+MOST_COMPUTED = 2.0
+"""The most contractions that a device may compute in manual mode, as a multiple of its share of the model's
+contractions. In the other modes each device may compute all of them."""
 
-OPERATIONS_OF_AN_ELEMENT = 64
-"""Operations of one device for each element of all arguments and results, beside the contractions. XLA's CPU backend
-scans quadratically: 35 was the most seen, for a cumulative sum (3,000 programs on three releases, 352 for
+MOST_OPERATIONS_PER_ELEMENT = 64
+"""The most operations of one device for each element of all arguments and results, without the contractions. XLA's
+CPU backend scans quadratically. The most seen was 35, for a cumulative sum (3,000 programs on three releases, 352 for
 topologies)."""
 
-MEMORY = 4
-"""How many times the bytes of all arguments and results one device may need for temporaries: 1.6 was the most seen."""
+MOST_MEMORY = 4
+"""The most bytes of temporaries of one device, as a multiple of the bytes of all arguments and results. The most seen
+was 1.6."""
 
 PADDING = 1 << 20
-"""Bytes of temporaries in addition: a TPU pads each small block to whole tiles."""
+"""The bytes of temporaries that are allowed in addition. A TPU pads each small block to whole tiles."""
 
 NARROW = 4
-"""Bytes of an element from which a backend does not widen it."""
+"""A backend may widen elements of fewer bytes than this."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -127,7 +128,7 @@ def limit(case: Case) -> float | None:
     theory = by_axes(case)
     if case.plan.traffic is not None or theory is None:
         return None
-    return SENT * _widened(case) * sum(theory.values())
+    return MOST_SENT * _widened(case) * sum(theory.values())
 
 
 def _widened(case: Case) -> float:
@@ -141,7 +142,7 @@ def overrun(sent: float, case: Case) -> str:
     most = limit(case)
     if most is None or sent <= most:
         return ""
-    factor = SENT * _widened(case)
+    factor = MOST_SENT * _widened(case)
     return f"sends {sent:.0f} B per device, and the theory with a factor of {factor:g} is {most:.0f} B"
 
 
@@ -178,7 +179,7 @@ def overwork(case: Case, text: str, flops: float | None, temp_bytes: float | Non
         temp_bytes -= min(temp_bytes, workspace_bytes(text))
     products = contractions.flops(text) if plan.cost.flops else None
     if products is not None:
-        share = plan.cost.flops * (COMPUTED * copies(case) / case.mesh.size if manual else 1.0)
+        share = plan.cost.flops * (MOST_COMPUTED * copies(case) / case.mesh.size if manual else 1.0)
         if products > share:
             return f"contractions of {products} operations on a device, and the plan allows {share:.0f}"
     return overcounted(case, flops, temp_bytes)
@@ -199,13 +200,13 @@ def most_operations(case: Case) -> int:
     every: list[Argument | Result] = [*case.plan.arguments, *case.plan.results]
     # A program of empty arrays still works on a scalar or two, such as the index of its device.
     elements = max(1, sum(math.prod(a.shape) for a in every))
-    return case.plan.cost.flops + OPERATIONS_OF_AN_ELEMENT * elements
+    return case.plan.cost.flops + MOST_OPERATIONS_PER_ELEMENT * elements
 
 
 def most_temporaries(case: Case) -> int:
     """The most bytes of temporaries that the plan allows one device."""
     every: list[Argument | Result] = [*case.plan.arguments, *case.plan.results]
-    return MEMORY * sum(nbytes(a, case.mesh) for a in every) * case.mesh.size + PADDING
+    return MOST_MEMORY * sum(nbytes(a, case.mesh) for a in every) * case.mesh.size + PADDING
 
 
 def beyond_all(case: Case, flops: float | None, temp_bytes: float | None) -> str:
@@ -215,7 +216,7 @@ def beyond_all(case: Case, flops: float | None, temp_bytes: float | None) -> str
     XLA's CPU backend."""
     plan = case.plan
     every: list[Argument | Result] = [*plan.arguments, *plan.results]
-    elements = max(OPERATIONS_OF_AN_ELEMENT, sum(math.prod(a.shape) for a in every))
+    elements = max(MOST_OPERATIONS_PER_ELEMENT, sum(math.prod(a.shape) for a in every))
     pairs = elements * elements
     if flops is not None and flops > plan.cost.flops + pairs:
         return f"computes {flops:.4g} operations on a device, and each element with every other one takes {pairs}"
@@ -231,7 +232,8 @@ def copies(case: Case) -> int:
 
 
 REMATERIALIZED = "Involuntary full rematerialization"
-"""What XLA's partitioner says where it gathers a whole array because it knows no better way between two shardings."""
+"""The warning of XLA's partitioner when it gathers a whole array because it knows no better way between two
+shardings."""
 
 
 def slow_but_right(found: Sequence[Collective], case: Case, words: str) -> list[str]:
@@ -252,7 +254,8 @@ def grown(sent: float, before: float, release: str) -> str:
 HOST = re.compile(
     r'custom_call_target="([^"]*callback[^"]*)"|= [^=]*\b(infeed|outfeed)\(|(is_host_transfer=true)'
 )
-"""What a compiled program has where it waits for the host: a callback, infeed or outfeed, or a transfer."""
+"""A pattern of the instructions by which a compiled program waits for the host: a callback, an infeed or outfeed, or
+a transfer."""
 
 
 def asks_host(case: Case, text: str) -> str:

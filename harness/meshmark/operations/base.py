@@ -24,18 +24,20 @@ from meshmark.core.layout import Spec, local_shape
 from meshmark.core.meshes import MeshShape
 
 MODES = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit", "host")
-"""auto: jit over Auto axes. explicit: jit over Explicit axes. manual: shard_map. manual-novma: shard_map
-with check_vma=False. pmap and pjit: the legacy forms of manual and auto. host: calls from the host, no program."""
+"""The modes. auto: jit over Auto axes. explicit: jit over Explicit axes. manual: shard_map. manual-novma: shard_map
+with check_vma=False. pmap and pjit: the legacy forms of manual and auto. host: calls from the host, without a
+program."""
 
-FILLED = 3
-"""The weight of special values in place of ordinary ones."""
+SPECIAL_VALUES_WEIGHT = 3
+"""The weight of a variant whose first argument holds special values in place of ordinary ones."""
 
 Groups = tuple[tuple[int, ...], ...]
 """Groups of flat mesh positions."""
 
 Judge = Literal["bits", "exact", "bound"]
-"""How numbers are judged. bits: moved data, equal to the bit. exact: equal as numbers, because every
-intermediate result is exact. bound: within the forward error bound that the reference derives."""
+"""How numbers are judged. bits: the data was moved, and must be equal to the bit. exact: the numbers must be equal,
+because every intermediate result is exact. bound: the error must be within the forward error bound that the reference
+derives."""
 
 
 class Missing(RuntimeError):
@@ -103,7 +105,7 @@ class Traffic:
     nbytes: int
     groups: tuple[tuple[int, ...], ...]
     itemsize: int = 0
-    """Bytes of an element; 0: those of the case's dtype."""
+    """The bytes of an element. 0 stands for the itemsize of the case's dtype."""
 
 
 @dataclass(frozen=True)
@@ -116,23 +118,24 @@ class Plan:
     judge: Judge
     cost: Cost = Cost()
     traffic: tuple[Traffic, ...] | None = None
-    """The collectives of manual mode; None if a transformation (such as grad) makes them."""
+    """The collectives of manual mode. None if a transformation (such as grad) makes them."""
     owed: tuple[Traffic, ...] | None = None
-    """The most that a transformation must send, whatever collectives it makes of it; None: not stated."""
+    """The most that a transformation must send, whichever collectives it uses. None if the plan does not state it."""
     kinds: tuple[str, ...] = ()
-    """The kinds of collectives that manual mode must have where a transformation makes them."""
+    """The kinds of collectives that manual mode must have if a transformation makes them."""
     connect: Groups | Callable[[], Groups] = ()
-    """What gives `connected`: the groups, or a function where finding them takes time that most plans don't need."""
+    """The groups of `connected`, or a function that gives them. It is a function if the search for the groups takes
+    time, because most plans do not need them."""
     wrt: tuple[int, ...] = ()
-    """In gradient plans, the arguments of the differentiation. The last arguments are then the cotangents of
-    `forward`, the results of the undifferentiated operation."""
+    """The arguments by which a gradient plan differentiates. Its last arguments are then the cotangents of `forward`,
+    the results of the undifferentiated operation."""
     forward: tuple[Result, ...] = ()
     placed: bool = True
-    """Whether jit gets out_shardings; otherwise the program itself must place the results."""
+    """Whether jit gets out_shardings. If not, the program itself must place the results."""
     repeats: int = 1
     """The number of times that a loop in the program runs its collectives."""
     arithmetic: Mapping[str, Any] = field(default_factory=dict)
-    """For judge "bound": the fields that differ from the dtype's own Arithmetic (see meshmark.core.bounds)."""
+    """The fields of Arithmetic that differ from those of the dtype, for judge "bound" (see meshmark.core.bounds)."""
 
     @cached_property
     def connected(self) -> Groups:
@@ -214,17 +217,17 @@ class Operation:
     timed: ClassVar[Mapping[str, int]] = {}
     """The weight of each size that the benchmarks time; if empty, they time `sizes`, in the full profile only."""
     fills: ClassVar[tuple[str, ...]] = ()
-    """The kinds of special values (see meshmark.core.special_values) that its first argument may hold as well."""
+    """The kinds of special values that the first argument may hold as well (see meshmark.core.special_values)."""
     common_fills: ClassVar[tuple[str, ...]] = ()
-    """Those of `fills` that the standard profile has with the ordinary variant in every main mode."""
+    """The kinds of `fills` that the standard profile takes in every main mode, with the ordinary variant."""
     modes: ClassVar[tuple[str, ...]] = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit")
     processes: ClassVar[bool] = False
     """Whether the operation needs several processes."""
     complete: ClassVar[bool] = False
-    """Whether its plan states all that a program needs: mesh axes, operations, memory. What is beyond is then a fault;
-    for other operations it is told by name."""
+    """Whether the plan states all that a program needs: mesh axes, operations and memory. A program that uses more is
+    then a fault. For other operations the report only names what the program uses beyond the plan."""
     everywhere: ClassVar[bool] = False
-    """Whether the standard profile has it on every mesh shape, also those with axes of size 1."""
+    """Whether the standard profile has the operation on every mesh shape, also on those with axes of size 1."""
 
     auto: ClassVar[Callable[..., Any]]
     explicit: ClassVar[Callable[..., Any]]
@@ -248,14 +251,14 @@ class Operation:
         are not made."""
         for variant in self.light_variants(mesh, most):
             yield variant
-            if variant.weight + FILLED - 1 <= most:
+            if variant.weight + SPECIAL_VALUES_WEIGHT - 1 <= most:
                 yield from (v for v in self.with_fills(variant, self.fills) if v.weight <= most)
 
     def with_fills(self, variant: Variant, kinds: Iterable[str]) -> Iterator[Variant]:
         """The variant with each of these kinds of special values. Nothing if the variant already names its values."""
         if variant.get("fill") is None:
             for kind in kinds:
-                yield variant.but(FILLED - (kind in self.common_fills), fill=kind)
+                yield variant.but(SPECIAL_VALUES_WEIGHT - (kind in self.common_fills), fill=kind)
 
     def mode_weight(self, mode: str, variant: Variant) -> int | None:
         """The weight of a mode in the conformance tests; None for the ordinary weight."""

@@ -24,9 +24,9 @@ from meshmark.core.errors import nearest
 from meshmark.core.meshes import MeshShape
 from meshmark.core.values import whole
 from meshmark.operations import OPERATIONS, pairs
-from meshmark.operations.base import FILLED, Argument, Operation, Plan, Request, owners_of
+from meshmark.operations.base import SPECIAL_VALUES_WEIGHT, Argument, Operation, Plan, Request, owners_of
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
-from meshmark.operations.weights import MODE_WEIGHTS, OPTIONAL
+from meshmark.operations.weights import MODE_WEIGHTS, OPTIONAL_LIMIT
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,19 +172,21 @@ class Case:
 
 
 Joining = dict[str, dict[str, tuple[Cell, list[str]]]]
-"""Cells that join a profile, with their modes, by operation and by id."""
+"""The cells that join a profile, with their modes. The keys are the operation and the id of the cell."""
 
 MOST_OPERATIONS = 7
-"""So many operations of a family judge an optional capability by default: the table grows, and the time must not."""
+"""The number of operations of a family that judge an optional capability by default. It has a limit so that the time
+does not grow with the table."""
 
-OPERATIONS_EACH = {"x64": 2}
-"""The same of capabilities that nearly every family has."""
+MOST_OPERATIONS_BY_CAPABILITY = {"x64": 2}
+"""The same number for the capabilities that nearly every family has."""
 
-MESHES = 3
-"""So many meshes are asked for a case of an optional capability: groups need an axis of four devices."""
+MOST_MESHES = 3
+"""The number of meshes on which a case of an optional capability is looked for. One mesh is not enough, because groups
+need an axis of four devices."""
 
-NOTHING: tuple[str, Iterator[tuple[Cell, list[str]]]] = ("", iter(()))
-"""No operation, and no cell of it."""
+NO_OPERATION: tuple[str, Iterator[tuple[Cell, list[str]]]] = ("", iter(()))
+"""A pair that stands for the end of the operations: an empty name, and no cells."""
 
 
 def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[str]]]:
@@ -196,13 +198,13 @@ def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[s
         if mode not in modes:
             modes.append(mode)
     weighted = groupby(_by_weight(selection, num_devices), key=lambda chosen: chosen[0].operation.name)
-    named, group = next(weighted, NOTHING)
+    named, group = next(weighted, NO_OPERATION)
     for name, more in joining.items():
         if name == named:
             for cell, modes in group:
                 also = more.pop(cell.id, (cell, []))[1]
                 yield cell, [*modes, *(mode for mode in also if mode not in modes)]
-            named, group = next(weighted, NOTHING)
+            named, group = next(weighted, NO_OPERATION)
         yield from more.values()
 
 
@@ -273,7 +275,7 @@ def _covering(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, st
                 (level, selection.levels),
             )
         ) and _allowed(dtype_of(request.dtype).capability, selection):
-            yield Cell(operation, request, FILLED), one.mode
+            yield Cell(operation, request, SPECIAL_VALUES_WEIGHT), one.mode
 
 
 def optional(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, str]]:
@@ -285,8 +287,8 @@ def optional(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, str
         return
     plain = replace(selection, capabilities=left, present=(), covering=False)
     weighted = selection.weights.meshes(selection, num_devices)
-    for mesh in sorted(weighted, key=lambda mesh: weighted[mesh])[:MESHES]:
-        here = replace(plain, capabilities=left, meshes=(mesh.label,), limit=OPTIONAL)
+    for mesh in sorted(weighted, key=lambda mesh: weighted[mesh])[:MOST_MESHES]:
+        here = replace(plain, capabilities=left, meshes=(mesh.label,), limit=OPTIONAL_LIMIT)
         lightest: dict[tuple[str, str], tuple[Cell, list[str]]] = {}
         for cell, modes in _by_weight(here, num_devices, optional=True):
             if len(cell.capabilities) == 1:
@@ -296,7 +298,7 @@ def optional(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, str
         taken: Counter[tuple[str, str]] = Counter()
         for (_, name), (cell, modes) in lightest.items():
             taken[cell.operation.family, name] += 1
-            if taken[cell.operation.family, name] > OPERATIONS_EACH.get(name, MOST_OPERATIONS):
+            if taken[cell.operation.family, name] > MOST_OPERATIONS_BY_CAPABILITY.get(name, MOST_OPERATIONS):
                 continue
             yield from ((cell, mode) for mode in modes if not MODE_WEIGHTS[mode])
         left = tuple(name for name in left if name not in {name for _, name in lightest})

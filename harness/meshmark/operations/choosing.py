@@ -25,7 +25,7 @@ MANY = {
     "dtypes": "dtypes",
     "sizes": "sizes",
 }
-"""The options that take names, and the field of a Selection that each sets."""
+"""The options that take several names. Each value is the field of Selection that the option sets."""
 
 
 @dataclass(frozen=True)

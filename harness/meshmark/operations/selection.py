@@ -29,9 +29,9 @@ CAPABILITIES = {
     "flax": "Flax NNX",
     "datarax": "Datarax",
 }
-"""What hardware may lack; --with and --without take these names."""
+"""The capabilities that hardware may lack. --with and --without take these names."""
 
-OWN_WORDS = {
+CAPABILITY_PATTERNS = {
     "x64": r"\b(float64|int64|uint64|f64|s64|u64|64[- ]bit|x64|double)\b",
     "complex": r"\b(complex\w*|c64|c128)\b",
     "fp8": r"float8|\bf8|fp8|e\dm\d",
@@ -44,8 +44,9 @@ OWN_WORDS = {
     "flax": r"flax",
     "datarax": r"datarax",
 }
-"""What a backend says of a capability that it has not: a pattern that its message must contain. `unsupported` comes
-from such a message, or from a stated precondition; anything else that is not implemented is an error."""
+"""For each capability, the pattern of a message by which a backend says that it lacks the capability. A verdict is
+`unsupported` if the message contains the pattern, or if a stated precondition is not met. Any other message about
+something that is not implemented is an error."""
 
 
 class SelectionError(BadInput, ValueError):
@@ -59,11 +60,12 @@ class Selection:
     profile: str = "standard"
     levels: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
-    """The optional capabilities that are demanded: their cases are selected as all others are."""
+    """The optional capabilities that are demanded. Their cases are selected like all others."""
     present: tuple[str, ...] = ()
-    """The optional capabilities that a probe found: a few of their cases join (meshmark.operations.cases)."""
+    """The optional capabilities that a probe found. A few of their cases join the selection (see
+    meshmark.operations.cases)."""
     without: tuple[str, ...] = ()
-    """The optional capabilities that are left out, though a probe may find them."""
+    """The optional capabilities that are left out, even if a probe finds them."""
     operations: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     meshes: tuple[str, ...] = ()
@@ -74,11 +76,11 @@ class Selection:
     processes: int = 1
     """Number of processes that share the devices."""
     timed: bool = False
-    """Whether to select from what the benchmarks time: their sizes (any size if named), variants and
-    profiles."""
+    """Whether to select from what the benchmarks time. They have their own sizes (any size if it is named), variants
+    and profiles."""
 
     covering: bool = True
-    """Whether profiles that are not the shortest take the cases that cover pairs of classes too."""
+    """Whether the profiles also take the cases that cover pairs of classes. The shortest profile never takes them."""
 
     @property
     def covers(self) -> bool:

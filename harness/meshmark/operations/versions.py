@@ -4,16 +4,16 @@
 A run line names the version of the table that made its cases. Every check of a record asks this module which cases that
 version has, and what it says of a case.
 
-To change the table, raise TABLE_VERSION by one and add a TableChange for the new version to CHANGES. The code
-new version. The Change describes what the version before had instead. An example, for a version 2 that corrects the
-cost of one operation:
+To change the table, raise TABLE_VERSION by one and add a TableChange for the new version to CHANGES. The code describes
+the new version. The TableChange describes the version before it. An example, for a version 2 that corrects the cost of
+one operation:
 
     def _with_old_cost(case: Case, plan: Plan) -> Plan:
         return replace(plan, cost=replace(plan.cost, factor=1.0)) if case.operation.name == "pmax" else plan
 
-    CHANGES = {2: Change("pmax: the factor of its bus bandwidth", plan=_with_old_cost)}
+    CHANGES = {2: TableChange("pmax: the factor of its bus bandwidth", plan=_with_old_cost)}
 
-A new case needs a Change if a frozen level list could lack it: `new` then keeps it out of the older versions.
+A new case needs a TableChange if a frozen level list could lack it: `new` then keeps it out of the older versions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
 TABLE_VERSION = 12
-"""The version of the table as the code has it. Run lines name it as `table`."""
+"""The version of the table that the code describes. Run lines name it as `table`."""
 
 
 class TableError(BadInput, ValueError):
@@ -67,21 +67,23 @@ def _none(case: Case) -> bool:
 
 @dataclass(frozen=True)
 class TableChange:
-    """What a version of the table changed, as functions that give what the version before had."""
+    """What a version of the table changed. The functions give the facts of the version before."""
 
     summary: str
-    """The change, in a few words."""
+    """A few words that describe the change."""
     plan: Callable[[Case, Plan], Plan] = _same_plan
-    """The plan of a case in the version before, from the plan of this version."""
+    """A function that takes a case and its plan in this version. It returns the plan of the case in the version
+    before."""
     entry: Callable[[Case, CaseEntry], CaseEntry] = _same
-    """What else the version before said of a case, from what this version says."""
+    """A function that takes a case and its entry in this version. It returns the entry of the case in the version
+    before."""
     new: Callable[[Case], bool] = _none
-    """Whether this version added the case."""
+    """A function that tells whether this version added the case."""
     covering: bool = False
     """Whether this version added the cases that cover pairs of classes (see meshmark.operations.pairs)."""
     recompiled: Callable[[Case], bool] = _none
-    """Whether the case compiled to another program before though its entry was the same, so that today's counters of
-    collectives do not apply."""
+    """A function that tells whether the case compiled to another program in the version before, although its entry
+    was the same. Today's counters of collectives do not apply to the earlier program."""
 
 
 _FIRST_OPERATIONS = """
@@ -164,7 +166,7 @@ LATE_CHOICES = {
     "random_numbers": ("function", {"bits8", "bits16", "folded", "split"}),
     "random_blocks": ("function", {"bits8", "bits16", "folded", "split"}),
 }
-"""The choices that version 3 added to older operations: an option, and its new values."""
+"""The choices that version 3 added to older operations. Each entry has the name of an option and its new values."""
 
 
 def _added_late(case: Case) -> bool:
@@ -395,7 +397,7 @@ CHANGES: dict[int, TableChange] = {
         recompiled=_in_tiles,
     ),
 }
-"""Every version after the first, with what it changed."""
+"""The change of every version after the first."""
 
 
 @dataclass(frozen=True)

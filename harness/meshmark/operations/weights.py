@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from meshmark.operations.selection import Selection
 
 PROFILES = {"smoke": 0, "standard": 2, "full": 4}
-"""The profiles of the conformance tests, and the largest weight that each takes."""
+"""The profiles of the conformance tests, and the largest weight that each profile takes."""
 
 TIMED_PROFILES = {"quick": 0, "standard": 2, "full": 4, "sweep": 0}
 """The profiles of the benchmarks. `sweep` has the cells of `quick` in the sizes of SWEPT."""
@@ -32,24 +32,25 @@ SWEPT = tuple(
         (30, "GiB") if i >= 30 else (20, "MiB") if i >= 20 else (10, "KiB") if i >= 10 else (0, "B")
     ]
 )
-"""8 B, 16 B, ... 64 GiB: what of it fits in memory is timed."""
+"""The sizes 8 B, 16 B, ... 64 GiB. A benchmark times those that fit in memory."""
 
 MODE_WEIGHTS = {"auto": 0, "explicit": 0, "manual": 0, "host": 0, "manual-novma": 2, "pmap": 1, "pjit": 2}
 
-DTYPE = 2
-"""The weight of a dtype other than float32 and the operation's first."""
+DTYPE_WEIGHT = 2
+"""The weight of a dtype that is neither float32 nor the first dtype of the operation."""
 
 USUAL_DTYPES = (
     *("float32", "bfloat16", "float16", "int32", "int8", "uint8", "bool"),
     *("complex64", "float64", "complex128"),
 )
-"""The dtypes of version 1 of the table. The others weigh one more, and take turns where pairs are covered."""
+"""The dtypes of version 1 of the table. The other dtypes weigh one more. They take turns in the cases that cover
+pairs."""
 
-OPTIONAL = DTYPE + 1
-"""The largest weight of a case that judges an optional capability by default: the rarer dtypes have it."""
+OPTIONAL_LIMIT = DTYPE_WEIGHT + 1
+"""The largest weight of a case that judges an optional capability by default. It admits the rarer dtypes."""
 
-RARE = 2
-"""The weight that timing adds to rare coordinates: dtypes other than bfloat16, the lesser modes, and meshes
+RARE_WEIGHT = 2
+"""The weight that timing adds to rare coordinates. These are dtypes other than bfloat16, the lesser modes, and meshes
 that have an axis of size 1, are permuted, or leave devices out."""
 
 
@@ -105,7 +106,7 @@ class ConformanceWeights:
 
     def dtype(self, operation: Operation, dtype: str, selection: Selection) -> int:
         """float32 and an operation's first dtype are ordinary."""
-        return 0 if dtype in ("float32", operation.dtypes[0]) else DTYPE + (dtype not in USUAL_DTYPES)
+        return 0 if dtype in ("float32", operation.dtypes[0]) else DTYPE_WEIGHT + (dtype not in USUAL_DTYPES)
 
     def sizes(self, operation: Operation, selection: Selection) -> dict[str, int]:
         """The operation's sizes."""
@@ -124,7 +125,7 @@ class TimingWeights:
     def meshes(self, selection: Selection, num_devices: int) -> dict[MeshShape, int]:
         """One axis over all devices is ordinary: bandwidth is quoted on it. Named meshes are ordinary too."""
         weighted = meshes.weighted(num_devices, selection.processes)
-        found = {mesh: weight + RARE * (weight > 1) for mesh, weight in weighted.items()}
+        found = {mesh: weight + RARE_WEIGHT * (weight > 1) for mesh, weight in weighted.items()}
         found[MeshShape((num_devices,))] = 0
         return named_meshes(selection, found, otherwise=0) if selection.meshes else found
 
@@ -139,13 +140,13 @@ class TimingWeights:
     def mode(self, operation: Operation, mode: str, variant: Variant, selection: Selection) -> int:
         """The lesser modes are rare; a named mode is ordinary."""
         weight = MODE_WEIGHTS[mode]
-        return 0 if not weight or mode in selection.modes else weight + RARE
+        return 0 if not weight or mode in selection.modes else weight + RARE_WEIGHT
 
     def dtype(self, operation: Operation, dtype: str, selection: Selection) -> int:
         """Dtypes other than bfloat16 are rare; a named dtype is ordinary."""
         if dtype in ("float32", operation.dtypes[0], *selection.dtypes):
             return 0
-        return DTYPE if dtype == "bfloat16" else DTYPE + RARE
+        return DTYPE_WEIGHT if dtype == "bfloat16" else DTYPE_WEIGHT + RARE_WEIGHT
 
     def sizes(self, operation: Operation, selection: Selection) -> dict[str, int]:
         """The sizes that the operation declares to be timed, and any size that is named in the operation's unit: bytes,

@@ -33,15 +33,15 @@ FIRST = -1
 """The `process` of the first child of a side."""
 
 MOST_LOST = 3
-"""Processes of one side in which a case may fail, crash or hang before it is left out."""
+"""The number of processes of one side in which a case may fail, crash or hang. Then it is left out."""
 
 MOST_DEAD = 3
-"""Children in a row that may end before they time anything."""
+"""The number of children in a row that may end before they time anything."""
 
 LEAST_LOOKS = (20, 40)
 
 Run = Callable[[str, Job], Iterator[dict[str, Any]]]
-"""(side, job) -> the messages of meshmark.timing.timer."""
+"""A function that takes a side and a job. It yields the messages of meshmark.timing.timer."""
 
 
 class CompareError(BadInput, ValueError):
@@ -58,7 +58,7 @@ COUNTERS = (
     "argument_bytes",
     "output_bytes",
 )
-"""Counters of a timing line that are numbers; the collectives come first."""
+"""The counters of a timing line that are numbers. The counters of collectives come before them."""
 
 
 @dataclass(frozen=True)
@@ -156,11 +156,11 @@ class Side:
     facts: dict[str, Any] = field(default_factory=dict)
     counters: dict[str, dict[str, str | float | None]] = field(default_factory=dict)
     first: dict[str, str] = field(default_factory=dict)
-    """Of the first process: "" for each key that passed, else what was wrong."""
+    """The result of each key in the first process: "" if it passed, otherwise what was wrong."""
     lost: dict[str, list[str]] = field(default_factory=dict)
-    """Of the sampling processes: how a key was lost, one entry per process."""
+    """The failures of each key in the sampling processes, one entry per process."""
     seconds: float = 0.0
-    """How long its first process took."""
+    """The seconds that the first process took."""
 
 
 @dataclass
@@ -169,49 +169,50 @@ class Comparison:
 
     run: Run
     cells: list[list[str]]
-    """Case ids, one list per cell."""
+    """The case ids, one list per cell."""
     job: Job
-    """The job of every process, without its cells and its number."""
+    """The job of every process. Its cells and its number are set for each process."""
     budget: float
-    """Seconds, from `prepare` on."""
+    """The seconds that the comparison may take, from `prepare` on."""
     looks: tuple[int, ...] = ()
-    """Numbers of pairs at which it may end; empty for enough."""
+    """The numbers of pairs at which the comparison may end. If it is empty, the rule plans enough pairs."""
     least: float = 0.03
     earlier: int = 0
-    """The number of times that it gave verdicts before it was resumed."""
+    """The number of times that the comparison gave verdicts before it was resumed."""
     ahead: Callable[[Mapping[str, int]], None] = lambda _: None
-    """Called before each pair with the process of each side. It may start them: nothing is measured then."""
+    """A function that is called before each pair with the process of each side. It may start the processes, because
+    nothing is measured then."""
     write: Callable[[list[dict[str, Any]]], None] = lambda _: None
     tell: Callable[[Comparison], None] = lambda _: None
     say: Callable[[str], None] = lambda _: None
-    """Called once with what a person should know at once."""
+    """A function that is called once with what a person should know at once."""
     clock: Callable[[], float] = time.monotonic
     rng: random.Random = field(default_factory=random.Random)
-    """Draws which side of a pair runs first; another order each time unless it is seeded."""
+    """Draws the side of a pair that runs first. The order is another one each time unless the generator is seeded."""
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Cases that are left out from the start, with the reason."""
+    """The cases that are left out from the start, with the reason."""
 
     sides: dict[str, Side] = field(default_factory=lambda: {side: Side() for side in SIDES})
     figures: dict[str, dict[int, float]] = field(default_factory=dict)
-    """Seconds by key and process."""
+    """The seconds by key and process."""
     order: dict[int, str] = field(default_factory=dict)
-    """The side of each process; of an interrupted run too."""
+    """The side of each process, also of the processes of an interrupted run."""
     complete: set[int] = field(default_factory=set)
-    """The processes that ended; those of an interrupted run too."""
+    """The processes that ended, also those of an interrupted run."""
     left_out: dict[str, str] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     same: tuple[int, int] = (0, 0)
-    """Of real A/A pairs at the last look: cases that the rule flags, cases judged."""
+    """Two numbers about the real A/A pairs at the last look: the cases that the rule flags, and the cases judged."""
     rule: Rule | None = None
     looked: int = 0
-    """Looks taken."""
+    """The number of looks that were taken."""
     ended: str = ""
-    """Why it ended."""
+    """The reason why the comparison ended."""
     noise: list[float] = field(default_factory=list)
     """The spread of a fixed piece of work in each process."""
     started: float = 0.0
     took: list[float] = field(default_factory=list)
-    """Seconds of each process of this run."""
+    """The seconds of each process of this run."""
     dead: int = 0
 
     @property

@@ -17,7 +17,7 @@ from meshmark.timing.compare import SIDES
 MOST_PROCESSES = 100_000
 """The largest process number that a resumed file may have."""
 
-SAME = ("named", "commit", "versions", "backend", "device_kind", "num_devices")
+SAME_FACTS = ("named", "commit", "versions", "backend", "device_kind", "num_devices")
 """The facts of each side that must be the same when a comparison is resumed."""
 
 
@@ -50,7 +50,7 @@ class ComparisonFile:
                 f"can't resume {file}: it holds no comparison; name what --record wrote"
             )
         for side in SIDES:
-            for name in SAME:
+            for name in SAME_FACTS:
                 old, new = (r.get(name, r["facts"].get(name)) for r in (was[side], runs[side]))
                 if old != new:
                     raise reading.RecordError(

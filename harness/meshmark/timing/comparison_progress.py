@@ -55,7 +55,7 @@ def announced(comparison: Comparison, found: Sequence[Difference]) -> Iterator[s
 
 
 SPREADS = (0.01, 0.03, 0.1, 0.3)
-"""Standard deviations of identical processes. For each, the report says what can be detected."""
+"""Standard deviations of identical processes. For each of them, the report says what can be detected."""
 
 
 def detectable(rule: Rule, pairs: int, cases: int) -> str:

@@ -15,10 +15,10 @@ from meshmark.timing import bench, compare, file_comparison
 from meshmark.timing.compare import Comparison, Difference
 
 VERDICTS = ("slower", "faster", "inconclusive", "no change")
-"""The order of the table."""
+"""The verdicts in the order of the table."""
 
 MOST_DIFFERENCES = 40
-"""Lines of counters that the terminal shows."""
+"""The number of lines of counters that the terminal shows."""
 
 
 @dataclass

@@ -34,17 +34,18 @@ from meshmark.timing.compare import CompareError, key_of, median_seconds, read_c
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.integer]
 
-EXACT = 2500
-"""n m up to which the rank-sum distribution is counted exactly; beyond, the normal one."""
+MOST_EXACT = 2500
+"""The largest product n m for which the rank-sum distribution is counted exactly. For larger products the normal
+distribution is used."""
 
 ALPHA = 0.01
-"""The rate of false discoveries. There is one look."""
+"""The rate of false discoveries. The comparison looks once."""
 
-ALIKE = 3.0
-"""Two sides of few processes are alike where the range of one is at most this many times that of the other."""
+MOST_RANGE_RATIO = 3.0
+"""The largest ratio of the ranges of two sides of few processes that count as alike."""
 
 LEAST_PROCESSES = 3
-"""Processes of each side from which their spread says anything."""
+"""The number of processes of each side from which on their spread says anything."""
 
 
 @dataclass
@@ -86,7 +87,7 @@ def needed(cases: int, alpha: float = ALPHA) -> int:
 def _cumulative_probabilities(n: int, m: int) -> Array:
     """P(U <= u), u = 0 ... n m, of Mann and Whitney's U for samples of n and m of one distribution: the
     coefficients of the Gaussian binomial, or the normal distribution with continuity correction."""
-    if n * m > EXACT:
+    if n * m > MOST_EXACT:
         from scipy import stats  # takes longer to import than JAX
 
         deviation = math.sqrt(n * m * (n + m + 1) / 12)
@@ -128,7 +129,7 @@ def parted(a: Array, b: Array, confidence: float) -> bool:
         low, high = between(a, b, confidence)
         return low > 0 or high < 0
     spreads = sorted(float(np.ptp(x)) for x in (a, b))
-    return bool(b.min() > a.max() or a.min() > b.max()) and spreads[1] <= ALIKE * spreads[0]
+    return bool(b.min() > a.max() or a.min() > b.max()) and spreads[1] <= MOST_RANGE_RATIO * spreads[0]
 
 
 def _gap(a: Array, b: Array, confidence: float) -> Array:

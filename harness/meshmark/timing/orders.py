@@ -22,13 +22,14 @@ from meshmark.timing.cells import BASE, Cells
 from meshmark.timing.figures import over_processes
 
 ERROR = 0.05
-"""The probability that a table claims any order where there is none."""
+"""The probability that a table claims any order if there is none."""
 
 DOUBT = 0.01
-"""The probability that a table whose processes come in any order is called one whose neighbours are alike."""
+"""The probability that a table is called one whose neighbours are alike, although the order of its processes is
+random."""
 
 SHUFFLES = 1999
-"""Random orders of the processes that the real one is held against."""
+"""The number of random orders of the processes that are compared with the real order."""
 
 UNRESOLVED = "not resolved"
 
@@ -49,9 +50,9 @@ class Table:
     """The ratios of one table."""
 
     number: int
-    """How many ratios it has, controls included."""
+    """The number of its ratios, controls included."""
     doubt: str = ""
-    """Why it claims no order; "" if it may claim some."""
+    """The reason why the table claims no order. "" if it may claim one."""
 
     @classmethod
     def of(cls, ratios: Sequence[Sequence[float]], controls: Sequence[Sequence[float]]) -> Table:
@@ -90,12 +91,12 @@ class Ratios:
     """The ratios of the table of one cadence, one list over processes each. Cases without a time have none."""
 
     modes: dict[str, dict[str, list[float]]]
-    """To manual mode of the same cell, by cell and mode."""
+    """The ratios to manual mode of the same cell, by cell and mode."""
     controls: dict[tuple[str, str], list[float]]
-    """Of controls to their own cases, by cell and mode."""
+    """The ratios of controls to their own cases, by cell and mode."""
     table: Table
     by_process: dict[tuple[str, str], dict[int, float]]
-    """To manual mode of the same cell, by cell and mode, with the processes."""
+    """The ratios to manual mode of the same cell, by cell and mode, with the processes."""
 
     @classmethod
     def of(cls, cells: Cells, cadence: str) -> Ratios:
