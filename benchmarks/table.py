@@ -50,7 +50,7 @@ def listed() -> dict[str, list[str]]:
     For each variant of weight 0: the cell of least weight (the largest if there are several), in all main modes.
     """
     from meshmark.core.meshes import parse_mesh
-    from meshmark.operations.cases import Cell, cells, find_case
+    from meshmark.operations.cases import Cell, cells, find
     from meshmark.operations.selection import Selection, SelectionError
     from meshmark.operations.weights import MODE_WEIGHTS
     from meshmark.weather.programs import chosen
@@ -68,7 +68,7 @@ def listed() -> dict[str, list[str]]:
 
     def known(case_id: str) -> bool:
         try:
-            return find_case(case_id, NUM_DEVICES).id == case_id
+            return find(case_id, NUM_DEVICES).id == case_id
         except SelectionError:
             return False
 

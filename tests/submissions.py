@@ -224,7 +224,7 @@ def sampled(name, number=24, about=0.001):
 
 def timing(name="psum/axes=x+y/manual/2x2/float32/64KiB", cadence="isolated", run=TIMED, **other):
     """A timing line of 24 samples around 1 ms; the last one of a cell has `seconds`."""
-    case = cases.find_case(name, DEVICES)
+    case = cases.find(name, DEVICES)
     return (
         case_head(case, 0, "timing")
         | {

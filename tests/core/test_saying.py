@@ -75,7 +75,7 @@ def test_text_that_can_not_be_had_names_its_type():
 
 @pytest.mark.parametrize(("before", "after"), [("pass", "error"), ("fail", "fail"), ("hang", "hang")])
 def test_a_record_line_that_nobody_could_read_loses_its_data_and_is_no_pass(before, after):
-    case = cases.find_case("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
+    case = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
     long = Line("communication", before, "", {"collectives": ["x" * 9000] * 200})
     (line,) = case_lines(case, [long], 0, 1.0)
     assert (line["verdict"], "collectives" in line) == (after, False)

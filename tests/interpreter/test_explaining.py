@@ -21,7 +21,7 @@ PSUM = "psum/axes=x+y/manual/2x4/float32/4KiB"
 
 
 def told(program, hlo, devices=(0, 4)):
-    case = cases.find_case(PROGRAMS[program], 8)
+    case = cases.find(PROGRAMS[program], 8)
     made = Program(case, tuple(jax.devices()))
     arrays = interpreted.inputs(case.cell, 0)
     sizes = case.mesh.sizes

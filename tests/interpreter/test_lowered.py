@@ -86,7 +86,7 @@ def test_a_sharding_of_another_form_is_refused(dims, header, named):
 @pytest.fixture(scope="module", params=["auto", "manual"])
 def made(request):
     """A sum over a sharded dimension: compiled for the devices here, and what the program says."""
-    case = cases.find_case(f"psum/axes=y/{request.param}/2x4/float32/4KiB", 8)
+    case = cases.find(f"psum/axes=y/{request.param}/2x4/float32/4KiB", 8)
     program = Program(case, tuple(jax.devices()))
     handed = program.lower()
     compiled = handed.compile()

@@ -21,7 +21,7 @@ FAULTS = planted.FAULTS + planted_gpu.FAULTS
 
 def judged(program, hlo):
     """The verdict of a text in the place of what a case compiles to."""
-    case = cases.find_case(PROGRAMS[program], 8)
+    case = cases.find(PROGRAMS[program], 8)
     wanted = Program(case, tuple(jax.devices()))
     every = [True] * len(case.plan.arguments)
     memory = SimpleNamespace(argument_size_in_bytes=0, output_size_in_bytes=0, temp_size_in_bytes=0)

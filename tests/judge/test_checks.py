@@ -54,7 +54,7 @@ def show(monkeypatch, change):
     ],
 )
 def test_a_shard_that_is_not_shown_fails(monkeypatch, case_id, shown, reason):
-    case, judge = cases.find_case(case_id, 8), Judge(tuple(jax.devices()))
+    case, judge = cases.find(case_id, 8), Judge(tuple(jax.devices()))
     assert worst(line.verdict for line in judge.run(case)) == "pass"
     show(monkeypatch, shown)
     lines = {line.check: line for line in judge.run(case)}
@@ -63,7 +63,7 @@ def test_a_shard_that_is_not_shown_fails(monkeypatch, case_id, shown, reason):
 
 def test_a_shard_of_a_device_outside_the_mesh_fails(monkeypatch):
     """A sub-mesh of six devices whose output shows a shard on the eighth as well."""
-    case, judge = cases.find_case("psum/axes=x+y/manual/2x3/float32/4KiB", 8), Judge(tuple(jax.devices()))
+    case, judge = cases.find("psum/axes=x+y/manual/2x3/float32/4KiB", 8), Judge(tuple(jax.devices()))
     whole = jax.numpy.zeros(case.plan.results[0].shape)
     stray = jax.device_put(whole, jax.devices()[7]).addressable_shards
     show(monkeypatch, lambda shards: [*shards, *stray])
@@ -86,7 +86,7 @@ def test_a_shard_of_a_device_outside_the_mesh_fails(monkeypatch):
     ],
 )
 def test_unsupported_is_what_the_capability_s_own_message_says(case, error, verdict):
-    assert line_of_exception(cases.find_case(case, 8), error).verdict == verdict
+    assert line_of_exception(cases.find(case, 8), error).verdict == verdict
 
 
 def test_every_capability_has_words_of_its_own():
@@ -101,7 +101,7 @@ def test_whatever_a_case_raises_is_its_verdict(monkeypatch, error):
     monkeypatch.setattr(Judge, "_program", raises)
     before = signal.signal(signal.SIGINT, interrupts.interrupt)
     try:
-        (line,) = Judge(tuple(jax.devices())).run(cases.find_case(PLAIN, 8))
+        (line,) = Judge(tuple(jax.devices())).run(cases.find(PLAIN, 8))
     finally:
         signal.signal(signal.SIGINT, before)
     assert (line.check, line.verdict) == ("execute", "error")
@@ -115,7 +115,7 @@ def test_what_comes_from_outside_ends_the_run(monkeypatch, error):
 
     monkeypatch.setattr(Judge, "_program", raises)
     with pytest.raises(type(error)):
-        Judge(tuple(jax.devices())).run(cases.find_case(PLAIN, 8))
+        Judge(tuple(jax.devices())).run(cases.find(PLAIN, 8))
 
 
 @pytest.mark.parametrize(("traced", "verdict"), [(True, "error"), (False, "unsupported")])
@@ -123,7 +123,7 @@ def test_a_sum_over_groups_without_a_word_is_unsupported_only_where_a_probe_find
     monkeypatch, traced, verdict
 ):
     monkeypatch.setattr(checks, "has_grouped_sums", lambda: traced)
-    case = cases.find_case("psum/axes=y,groups=interleaved/manual/2x4/float32/4KiB", 8)
+    case = cases.find("psum/axes=y,groups=interleaved/manual/2x4/float32/4KiB", 8)
     assert line_of_exception(case, NotImplementedError()).verdict == verdict
 
 

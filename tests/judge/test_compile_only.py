@@ -33,7 +33,7 @@ def on_cpu(monkeypatch):
 
 
 def judged(case_id, **options):
-    return CompileOnly(V5E, **options).run(cases.find_case(case_id, 8))
+    return CompileOnly(V5E, **options).run(cases.find(case_id, 8))
 
 
 def by_check(lines):
@@ -91,7 +91,7 @@ def test_a_wrong_type_while_tracing_fails(on_cpu):
 
 
 def test_another_result_fails(on_cpu):
-    case = cases.find_case("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
+    case = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
     wrong = SimpleNamespace(shape=(1,), dtype=SimpleNamespace(name="float32"))
     lowered = SimpleNamespace(out_info=[wrong])
     compiled = SimpleNamespace(output_shardings=[object()])
@@ -129,8 +129,8 @@ def test_export_fails_where_another_program_is_read_back(on_cpu):
 
     with patch.object(export, "deserialize", first):
         judge = CompileOnly(V5E, exports=("tpu",))
-        fine = by_check(judge.run(cases.find_case("pmax/axes=x+y/manual/2x4/float32/4KiB", 8)))
-        other = by_check(judge.run(cases.find_case("pmin/axes=x+y/manual/2x4/float32/4KiB", 8)))
+        fine = by_check(judge.run(cases.find("pmax/axes=x+y/manual/2x4/float32/4KiB", 8)))
+        other = by_check(judge.run(cases.find("pmin/axes=x+y/manual/2x4/float32/4KiB", 8)))
     assert fine["export"].verdict == "pass"
     assert "another one" in other["export"].reason
 
@@ -254,7 +254,7 @@ def test_what_goes_to_another_slice_is_counted_and_no_round_trip():
 )
 def test_slices_must_be_connected_where_that_was_asked_for(case, text, verdict):
     found = across_slices(
-        cases.find_case(case, 8),
+        cases.find(case, 8),
         topologies.parse_topology("2xv5e:2x2"),
         Line("communication", data={"excess_bytes": 1}),
         text,
@@ -267,7 +267,7 @@ def test_slices_must_be_connected_where_that_was_asked_for(case, text, verdict):
 
 
 def test_not_run_is_told_apart_and_never_counted_as_passed(on_cpu):
-    case = cases.find_case("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
+    case = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
     lines = record_lines.case_lines(case, CompileOnly(V5E).run(case), 0, 0.1)
     said = "\n".join(summary.closing({case.id: reading.Judged(case.id, lines)}))
     assert "L1 (interpreted): numbers of 1 of 1 pass, nothing ran" in said and "0 of 1 pass" not in said

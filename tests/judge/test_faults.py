@@ -83,7 +83,7 @@ def likeliest_cases(fault: Fault) -> Iterator[Case]:
 @cache
 def passes(name: str) -> bool:
     """Whether the case is a pass, or a known issue, without any fault."""
-    lines = Judge(tuple(jax.devices())).run(cases.find_case(name, 8))
+    lines = Judge(tuple(jax.devices())).run(cases.find(name, 8))
     known_issues.apply(ISSUES, name, lines)
     return worst(line.verdict for line in lines) not in BAD
 

@@ -16,7 +16,7 @@ from meshmark.operations import cases
 
 def compiled(case_id, change=lambda text: text, need=None):
     """A program compiled for the CPU devices here, with its text changed, or of another size."""
-    program = Program(cases.find_case(case_id, 8), tuple(jax.devices()))
+    program = Program(cases.find(case_id, 8), tuple(jax.devices()))
     real = program.compile()
     memory = real.memory_analysis()
     if need is not None:

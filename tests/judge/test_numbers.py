@@ -105,11 +105,11 @@ def test_what_ordinary_numbers_take_in_is_lost_or_not():
 def test_sums_of_subnormal_and_ordinary_numbers_depend_on_their_order(monkeypatch):
     monkeypatch.setattr(checks.precision, "flushes", lambda dtype: False)
     name = "cumsum/of=-.x,dim=1,fill={}/pmap/1/bfloat16/4KiB"
-    cell = cases.find_case(name.format("subnormal"), 1).cell
+    cell = cases.find(name.format("subnormal"), 1).cell
     assert checks.flushed(cell) == cell.plan.arguments[0].options["terms"] > 1
-    assert checks.flushed(cases.find_case(name.format("nan"), 1).cell) == 0.0
+    assert checks.flushed(cases.find(name.format("nan"), 1).cell) == 0.0
     monkeypatch.setattr(checks.precision, "flushes", lambda dtype: True)
-    assert checks.flushed(cases.find_case(name.format("subnormal"), 1).cell) == 1.0
+    assert checks.flushed(cases.find(name.format("subnormal"), 1).cell) == 1.0
 
 
 @pytest.mark.parametrize("flushes", [True, False])
@@ -117,11 +117,11 @@ def test_sums_of_the_smallest_normal_number_depend_on_their_order(monkeypatch, f
     """Two processes added a bfloat16 in another order: 1 - 1 + tiny is tiny, and 1 + tiny - 1 is 0."""
     monkeypatch.setattr(checks.precision, "flushes", lambda dtype: flushes)
     name = "psum_scatter/axes=y+x,dim=0,tiled,fill=extreme/manual/2x2x2/{}/512KiB"
-    cell = cases.find_case(name.format("bfloat16"), 8).cell
+    cell = cases.find(name.format("bfloat16"), 8).cell
     assert checks.flushed(cell) == cell.plan.arguments[0].options["terms"] == 4
-    assert checks.flushed(cases.find_case(name.format("int32"), 8).cell) == float(flushes)
+    assert checks.flushed(cases.find(name.format("int32"), 8).cell) == float(flushes)
     moved = "all_gather/axes=x+y,dim=0,tiled,fill=extreme/manual/2x4/float32/4KiB"
-    assert checks.flushed(cases.find_case(moved, 8).cell) == 0.0
+    assert checks.flushed(cases.find(moved, 8).cell) == 0.0
 
 
 @pytest.mark.parametrize("flushes", [True, False])
@@ -148,7 +148,7 @@ def test_a_rounding_is_within_four_units_in_the_last_place_of_the_largest():
 @pytest.mark.parametrize(("factor", "rounded"), [(1 + 2.0**-22, True), (1 + 2.0**-12, False), (2.0, False)])
 def test_a_failure_says_whether_it_is_a_rounding(factor, rounded):
     """It fails all the same: what is exact must be equal."""
-    case, psum = cases.find_case("psum/axes=x+y/manual/2x4/float32/4KiB", 8), lax.psum
+    case, psum = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8), lax.psum
     with patch.object(lax, "psum", lambda *a, **k: psum(*a, **k) * np.float32(factor)):
         lines = {line.check: line for line in Judge(tuple(jax.devices())).run(case)}
     assert lines["numbers"].verdict == "fail"

@@ -13,7 +13,7 @@ PRODUCT = "matmul/rows=x,inner=y,check=rounded,precision=default/manual/2x4/{}/n
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "complex64"])
 def test_products_of_whole_and_complex_numbers_are_exact_at_default_precision(dtype):
-    plan = cases.find_case(PRODUCT.format(dtype), 8).plan
+    plan = cases.find(PRODUCT.format(dtype), 8).plan
     assert plan.judge == "exact"
     assert precision.format_precision(plan, dtype) == "default"
     assert precision.factor_roundoff(plan, dtype) == 0.0
@@ -22,7 +22,7 @@ def test_products_of_whole_and_complex_numbers_are_exact_at_default_precision(dt
 def test_bfloat16_holds_the_parts_of_complex_factors():
     """A device that rounds the factors of default products to bfloat16 loses nothing."""
     narrow = dtype_of("bfloat16").numpy
-    for argument in cases.find_case(PRODUCT.format("complex64"), 8).plan.arguments:
+    for argument in cases.find(PRODUCT.format("complex64"), 8).plan.arguments:
         given = argument.block(0, tuple(slice(0, n) for n in argument.shape))
         assert given.real.any() and given.imag.any()
         for part in (given.real, given.imag):
@@ -30,5 +30,5 @@ def test_bfloat16_holds_the_parts_of_complex_factors():
 
 
 def test_floats_say_what_the_device_rounds_to():
-    plan = cases.find_case(PRODUCT.format("float32"), 8).plan
+    plan = cases.find(PRODUCT.format("float32"), 8).plan
     assert precision.format_precision(plan, "float32").startswith("default (")

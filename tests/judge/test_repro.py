@@ -298,9 +298,7 @@ def test_of_a_table_of_functions_only_what_the_case_names_is_copied(way, left):
 
 
 def test_a_case_of_a_group_has_the_functions_of_its_group_alone():
-    text = script(
-        cases.find_case("rearranging/of=x.y,group=shaped,function=rot90/auto/2x4/float32/4KiB", 8), 8
-    )
+    text = script(cases.find("rearranging/of=x.y,group=shaped,function=rot90/auto/2x4/float32/4KiB", 8), 8)
     assert "rot90" in text and "vstack" not in text and len(text.splitlines()) < 150
 
 

@@ -365,7 +365,7 @@ def test_too_few_devices_for_the_case_are_told(capsys, monkeypatch):
     ],
 )
 def test_smaller_cases_are_smaller_and_of_the_same_kind(case):
-    whole = cases.find_case(case, 8)
+    whole = cases.find(case, 8)
     found = smaller(whole)
     assert found and len(found) <= shrink.MOST
     assert [elements(c) for c in found] == sorted(elements(c) for c in found)
@@ -380,7 +380,7 @@ def test_smaller_cases_are_smaller_and_of_the_same_kind(case):
 )
 def test_a_smaller_case_passes_where_nothing_is_wrong(sound, tmp_path, operation):
     size = "n64" if "matmul" in operation else "4KiB"
-    case = smaller(cases.find_case(f"{operation}/auto/2x4/float32/{size}", 8))[0]
+    case = smaller(cases.find(f"{operation}/auto/2x4/float32/{size}", 8))[0]
     for form in (shrink.Form(), shrink.Form(inputs="counted")):
         done = sound.run(shrink.script(case, case.mesh.size, 0, form), tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr

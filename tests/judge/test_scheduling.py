@@ -19,7 +19,7 @@ RING = "ring_attention/batch=x,sequence=y/manual/2x4/float32/n32"
 
 def of(name, case, fabric=SLICE):
     text = (TEXTS / f"{name}.hlo").read_text(encoding="utf-8")
-    return scheduling.of_text(text, cases.find_case(case, 8), fabric)
+    return scheduling.of_text(text, cases.find(case, 8), fabric)
 
 
 def test_the_counters_of_ring_attention():
@@ -65,7 +65,7 @@ class Compiled:
 
 
 def test_what_a_compiler_does_not_say_is_none_and_its_warnings_count():
-    case = cases.find_case("attention/batch=x,sequence=y/auto/2x4/float32/n32", 8)
+    case = cases.find("attention/batch=x,sequence=y/auto/2x4/float32/n32", 8)
     words = (
         "E0101 spmd_partitioner.cc:1] [SPMD] Involuntary full rematerialization. The compiler ...\nother\n"
     )

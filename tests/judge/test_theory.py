@@ -42,25 +42,25 @@ def edited(real, *, text=lambda text: text, flops=1.0, temp_bytes=0):
 
 
 def test_the_theory_is_in_bytes_by_mesh_axes():
-    found = theory.by_axes(cases.find_case(GRADIENT, 8))
+    found = theory.by_axes(cases.find(GRADIENT, 8))
     part = 16 * 64 * 4  # the rows of a device, and no less its block of either factor
     assert found == {"y": 3 * 1.5 * part, "x": 2 * 1.0 * part}
-    assert theory.by_axes(cases.find_case(PSUM.format("float32"), 8)) == {"x+y": 1.75 * 4096}
-    assert theory.by_axes(cases.find_case("reshard/from=x.y,to=y.x/auto/2x4/float32/4KiB", 8)) is None
+    assert theory.by_axes(cases.find(PSUM.format("float32"), 8)) == {"x+y": 1.75 * 4096}
+    assert theory.by_axes(cases.find("reshard/from=x.y,to=y.x/auto/2x4/float32/4KiB", 8)) is None
 
 
 def test_axes_are_those_along_which_positions_differ():
-    mesh = cases.find_case(MATMUL, 8).mesh
+    mesh = cases.find(MATMUL, 8).mesh
     assert theory.axes_between((0, 1), mesh) == {"y"}
     assert theory.axes_between((0, 4), mesh) == {"x"}
     assert theory.axes_between((0, 5), mesh) == {"x", "y"}
     assert theory.axes_between((3,), mesh) == set()
-    assert theory.needed_axes(cases.find_case(MATMUL, 8)) == {"y"}
+    assert theory.needed_axes(cases.find(MATMUL, 8)) == {"y"}
 
 
 @pytest.mark.parametrize("name", [MATMUL, GRADIENT, PSUM.format("float32"), PSUM.format("bfloat16")])
 def test_right_programs_pass_and_say_their_theory(name):
-    case = cases.find_case(name, 8)
+    case = cases.find(name, 8)
     line = communication.communication(case, compiled(case))
     assert line.verdict == "pass", line.reason
     assert line.data["theory"] == theory.by_axes(case)
@@ -86,7 +86,7 @@ def test_right_programs_pass_and_say_their_theory(name):
     ],
 )
 def test_only_a_narrow_type_may_grow_and_only_by_its_wider_type(dtype, hlo, growth, good):
-    case = cases.find_case(PSUM.format(dtype), 8)
+    case = cases.find(PSUM.format(dtype), 8)
     group = (tuple(range(8)),)
     found = [Collective("all-reduce", 4096 * growth, hlo, group, ())]
     spelled = communication.traffic_difference(found, case.plan.traffic, {}, communication.itemsize_of(case))
@@ -121,7 +121,7 @@ def test_what_is_summed_in_a_wide_type_already_does_not_grow():
 
 
 def test_a_gradient_may_send_its_theory_with_a_factor():
-    case = cases.find_case(GRADIENT, 8)
+    case = cases.find(GRADIENT, 8)
     limit = theory.MOST_SENT * sum(theory.by_axes(case).values())
     assert theory.overrun(limit, case) == ""
     assert "and the theory with a factor of 2 is" in theory.overrun(limit + 1, case)
@@ -129,7 +129,7 @@ def test_a_gradient_may_send_its_theory_with_a_factor():
 
 @pytest.mark.parametrize("grown", [False, True])
 def test_a_new_release_may_send_no_more_than_the_newest_with_counters(grown):
-    case = cases.find_case(MATMUL, 8)
+    case = cases.find(MATMUL, 8)
     program = compiled(case)
     now = sum(map(wire_bytes, collectives(program.as_text(), 8)))
     before = "1 all-reduce 8192B 2x4" if not grown else "1 all-reduce 8188B 2x4"
@@ -196,18 +196,18 @@ def test_counters_say_the_bytes(text, sent):
     [(MATMUL, ROWS, True), (MATMUL, COLUMNS, False), (GRADIENT, COLUMNS, True)],
 )
 def test_collectives_run_over_the_axes_that_the_computation_needs(name, groups, good):
-    case = cases.find_case(name, 8)
+    case = cases.find(name, 8)
     found = [Collective("all-reduce", 64, "f32", groups, ())]
     assert (theory.stray(found, case) == "") is good
 
 
 def test_a_permutation_may_use_every_axis_that_it_names():
-    case = cases.find_case("ppermute/axes=z+y,perm=cycles/auto/2x2x2/float32/4KiB", 8)
+    case = cases.find("ppermute/axes=z+y,perm=cycles/auto/2x2x2/float32/4KiB", 8)
     assert theory.needed_axes(case) == {"y", "z"}
 
 
 def test_every_mode_is_checked_for_its_groups():
-    case = cases.find_case(MATMUL, 8)
+    case = cases.find(MATMUL, 8)
 
     def more(text):
         line = next(line for line in text.splitlines() if " all-reduce(" in line)
@@ -227,7 +227,7 @@ def test_every_mode_is_checked_for_its_groups():
 
 
 def test_a_gather_of_all_of_a_sharded_argument_is_told():
-    case = cases.find_case("ppermute/axes=x+y,perm=cycles/auto/2x4/float32/4KiB", 8)
+    case = cases.find("ppermute/axes=x+y,perm=cycles/auto/2x4/float32/4KiB", 8)
     line = communication.communication(case, compiled(case))
     assert line.verdict == "pass"
     assert line.data["told"] == [
@@ -240,12 +240,12 @@ def test_a_gather_that_the_theory_needs_is_not_told():
         "all_gather/axes=x+y,dim=0,tiled/auto/2x4/float32/4KiB",
         "reshard/from=xy.-,to=-.-/auto/2x4/float32/4KiB",
     ):
-        case = cases.find_case(name, 8)
+        case = cases.find(name, 8)
         assert "told" not in communication.communication(case, compiled(case)).data
 
 
 def test_the_compilers_own_words_are_told():
-    case = cases.find_case("reshard/from=xy.-,to=-.x/auto/2x4/float32/4KiB", 8)
+    case = cases.find("reshard/from=xy.-,to=-.x/auto/2x4/float32/4KiB", 8)
     words = f"W spmd_partitioner.cc:666] [SPMD] {theory.REMATERIALIZED}. The compiler cannot go from"
     line = communication.communication(case, compiled(case), words=words)
     assert line.verdict == "pass"
@@ -257,7 +257,7 @@ def test_the_compilers_own_words_are_told():
 
 @pytest.mark.parametrize("name", [MATMUL, PSUM.format("float32"), MATMUL.replace("auto", "manual")])
 def test_a_thousandfold_of_operations_or_memory_is_no_pass(name):
-    case, million = cases.find_case(name, 8), 1 << 23
+    case, million = cases.find(name, 8), 1 << 23
     real = compiled(case)
     assert communication.communication(case, edited(real)).verdict == "pass"
     heavy = communication.communication(case, edited(real, flops=1000.0))
@@ -267,7 +267,7 @@ def test_a_thousandfold_of_operations_or_memory_is_no_pass(name):
 
 
 def test_scratch_memory_of_a_library_is_not_the_programs_own():
-    case, workspace = cases.find_case(PSUM.format("float32"), 8), 32 << 20
+    case, workspace = cases.find(PSUM.format("float32"), 8), 32 << 20
     real = compiled(case)
     call = (
         f"\n  %g = (f32[4,4]{{1,0}}, s8[{workspace}]{{0}}) custom-call(%a, %b),"
@@ -286,7 +286,7 @@ def test_scratch_memory_of_a_library_is_not_the_programs_own():
 
 
 def test_contractions_are_held_to_the_share_of_a_device():
-    case = cases.find_case(MATMUL.replace("auto", "manual"), 8)
+    case = cases.find(MATMUL.replace("auto", "manual"), 8)
     text = compiled(case).as_text()
     assert theory.overwork(case, text, None, None, manual=True) == ""
     dot = next(line for line in text.splitlines() if " dot(" in line)
@@ -296,7 +296,7 @@ def test_contractions_are_held_to_the_share_of_a_device():
 
 
 def test_devices_that_compute_the_same_are_counted_as_one():
-    case = cases.find_case(MATMUL, 8)
+    case = cases.find(MATMUL, 8)
     plan = case.plan
     alone = SimpleNamespace(
         plan=replace(plan, arguments=tuple(replace(a, spec=(None, None)) for a in plan.arguments)),
@@ -307,7 +307,7 @@ def test_devices_that_compute_the_same_are_counted_as_one():
 
 def test_a_transformation_keeps_the_kinds_that_its_plan_names():
     """An exchange that is made of gathers lacks the kind that manual mode spells."""
-    case = cases.find_case(
+    case = cases.find(
         "transformed/transform=scan,group=collectives,axes=x/manual-novma/2x4/float32/64B", num_devices=8
     )
     assert case.plan.kinds == ("collective-permute", "all-to-all")
@@ -330,14 +330,14 @@ def test_a_transformation_keeps_the_kinds_that_its_plan_names():
     ],
 )
 def test_a_program_that_waits_for_the_host_is_no_pass(line):
-    case = cases.find_case(PSUM.format("float32"), 8)
+    case = cases.find(PSUM.format("float32"), 8)
     program = edited(compiled(case), text=lambda text: f"{text}\n  {line}\n")
     found = communication.communication(case, program)
     assert found.verdict == "fail" and "asks the host" in found.reason
 
 
 def test_an_operation_that_calls_the_host_may_wait_for_it():
-    case = cases.find_case("transform/transform=pure_callback,axes=x/manual/2x4/float32/4KiB", 8)
+    case = cases.find("transform/transform=pure_callback,axes=x/manual/2x4/float32/4KiB", 8)
     program = compiled(case)
     assert "callback" in program.as_text()
     assert communication.communication(case, program).verdict == "pass"

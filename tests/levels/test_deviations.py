@@ -34,16 +34,16 @@ def test_a_row_without_a_reason_is_refused(tmp_path: Path):
     ("jax_release", "backend", "covered"), [("0.12.0.1", "cpu", True), ("0.9", "cpu", False)]
 )
 def test_a_row_covers_its_own_cases(jax_release, backend, covered):
-    case = cases.find_case(CASE, 8)
+    case = cases.find(CASE, 8)
     assert (deviations.find_deviation(case, jax_release, backend, [ROW]) is not None) == covered
-    ordinary = cases.find_case("pmax/axes=x+y/auto/2x4/float32/4KiB", 8)
+    ordinary = cases.find("pmax/axes=x+y/auto/2x4/float32/4KiB", 8)
     assert deviations.find_deviation(ordinary, jax_release, backend, [ROW]) is None
 
 
 def test_a_row_allows_what_one_device_gives(monkeypatch):
     """A maximum that drops NaNs, on one device as on many: a fail without a row, a pass with one."""
     monkeypatch.setattr(jnp, "max", jnp.nanmax)
-    case, judge = cases.find_case(CASE, 8), Judge(tuple(jax.devices()))
+    case, judge = cases.find(CASE, 8), Judge(tuple(jax.devices()))
     assert worst(line.verdict for line in judge.run(case)) == "fail"
     monkeypatch.setattr(deviations, "read_deviations", lambda: (ROW,))
     lines = judge.run(case)
@@ -55,5 +55,5 @@ def test_a_row_does_not_allow_a_wrong_shard(monkeypatch):
     monkeypatch.setattr(jnp, "max", jnp.nanmax)
     monkeypatch.setattr(deviations, "read_deviations", lambda: (ROW,))
     with faults_of_results.lost_shard():
-        lines = Judge(tuple(jax.devices())).run(cases.find_case(CASE, 8))
+        lines = Judge(tuple(jax.devices())).run(cases.find(CASE, 8))
     assert worst(line.verdict for line in lines) == "fail"

@@ -293,7 +293,7 @@ def test_the_level_that_a_line_names_is_not_asked(whole):
 
 def test_several_files_are_one_statement_and_the_worst_verdict_counts(tmp_path, whole):
     a = read_records(write(tmp_path / "a.jsonl", whole))
-    case = cases.find_case(first_of("L1"), DEVICES)
+    case = cases.find(first_of("L1"), DEVICES)
     again = [run_line("aaaaaaaaaaaa"), *(r | {"run": "aaaaaaaaaaaa"} for r in judged(case))]
     good = read_records(write(tmp_path / "b.jsonl", again))
     bad = read_records(write(tmp_path / "c.jsonl", [again[0], again[1] | {"verdict": "fail"}, *again[2:]]))
@@ -357,7 +357,7 @@ def test_compile_only_meets_no_level(whole):
 def test_what_is_interpreted_is_named_beside_its_level_and_meets_none():
     def line(name, check, verdict, **more):
         return (
-            judged(cases.find_case(name, 4))[0]
+            judged(cases.find(name, 4))[0]
             | {"case": f"{name}@v5e:2x2", "check": check, "verdict": verdict}
             | more
         )
@@ -434,14 +434,14 @@ def test_known_issues_of_several_processes_are_told_and_real_devices_named(both)
 )
 def test_what_not_all_ranks_found_makes_no_statement(change, message):
     run = {k: v for k, v in (merged_line(2, 2) | change).items() if v is not None}
-    case = cases.find_case("psum/axes=x/manual/2/float32/4KiB", 2, 2)
+    case = cases.find("psum/axes=x/manual/2/float32/4KiB", 2, 2)
     with pytest.raises(LevelError, match=message):
         said([run, *judged(case)])
 
 
 def test_the_hosts_of_a_topology_are_no_processes_of_a_run():
     compiled = run_line(facts=facts(num_processes=2, topology="v5e:2x2", backend="tpu", virtual=False))
-    lines = [compiled, *judged(cases.find_case("psum/axes=x+y/manual/2x2/float32/4KiB", 4))]
+    lines = [compiled, *judged(cases.find("psum/axes=x+y/manual/2x2/float32/4KiB", 4))]
     assert said(lines).text.startswith("no level on v5e:2x2 (4 devices), ")
 
 
@@ -450,7 +450,7 @@ def test_counters_of_so_many_devices_are_those_of_one_process(tmp_path, monkeypa
     name = "psum/axes=x/manual/2/float32/4KiB"
     for processes, code in ((2, 2), (1, 0)):
         run = merged_line(2, 2) if processes == 2 else run_line(facts=facts(num_devices=2))
-        path = write(tmp_path / f"{processes}.jsonl", [run, *judged(cases.find_case(name, 2, processes))])
+        path = write(tmp_path / f"{processes}.jsonl", [run, *judged(cases.find(name, 2, processes))])
         assert cli.main(["counters", str(path)]) == code
         assert list(tmp_path.glob("counters/*")) == (
             [tmp_path / "counters" / "0.12.0.1-cpu-2.tsv"] if code == 0 else []

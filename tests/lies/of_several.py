@@ -40,7 +40,7 @@ def relabelled(conformance: Records, timed: Records) -> None:
 
 def digest_of(seed: int) -> str:
     """The digest of a rounded case under a seed."""
-    case = cases.find_case(GLOBAL, DEVICES)
+    case = cases.find(GLOBAL, DEVICES)
     found = recomputed.answer(case.cell, seed, 0.0)
     rounded = [e.astype("float32") for e in found.expected]
     return recomputed.digest_results(

@@ -81,7 +81,7 @@ def few_values(conformance: Records, timed: Records) -> None:
 
 def failing(conformance: Records, timed: Records) -> None:
     """The timed case, judged too, and wrong."""
-    case = cases.find_case("psum/axes=x+y/manual/2x2/float32/64KiB", DEVICES)
+    case = cases.find("psum/axes=x+y/manual/2x2/float32/64KiB", DEVICES)
     lines = judged(case)
     lines[2].update(verdict="fail", reason="4 of 16384 elements differ")
     conformance += lines

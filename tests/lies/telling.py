@@ -45,7 +45,7 @@ def whole() -> tuple[Records, Records]:
     ]
     conformance = submissions.level()
     for name in chosen:
-        conformance += judged(cases.find_case(name, DEVICES))
+        conformance += judged(cases.find(name, DEVICES))
     modes = ("manual", "auto", "explicit")
     names = [f"psum/axes=x+y/{mode}/2x2/float32/64KiB" for mode in modes]
     timed = submissions.timed()[:3]

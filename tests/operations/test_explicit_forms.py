@@ -17,7 +17,7 @@ CASE = "option_form/form={}/host/2x4/float32/4KiB"
 
 
 def verdict(form):
-    lines = Judge(tuple(jax.devices())).run(cases.find_case(CASE.format(form), 8))
+    lines = Judge(tuple(jax.devices())).run(cases.find(CASE.format(form), 8))
     return worst(line.verdict for line in lines)
 
 

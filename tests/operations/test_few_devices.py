@@ -21,5 +21,5 @@ ONE = [
     ("number", "case_id"), [*((1, name) for name in ONE), *((2, n.replace("1x1", "1x2")) for n in ONE[:4])]
 )
 def test_a_case_passes_on_few_devices(number, case_id):
-    lines = Judge(tuple(jax.devices()[:number])).run(cases.find_case(case_id, number))
+    lines = Judge(tuple(jax.devices()[:number])).run(cases.find(case_id, number))
     assert {line.verdict for line in lines} == {"pass"}, [line.reason for line in lines]

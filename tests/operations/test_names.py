@@ -52,13 +52,13 @@ def test_programs_take_the_functions_that_the_list_says():
     untrue = {
         case_id: missing
         for case_id, wanted in by_case.items()
-        if (missing := not_taken(cases.find_case(case_id, 8), frozenset(wanted)))
+        if (missing := not_taken(cases.find(case_id, 8), frozenset(wanted)))
     }
     assert not untrue, "run python -m tests.studies.names"
 
 
 def test_a_false_claim_is_seen():
-    case = cases.find_case("rearranging/of=x.y,group=shaped,function=rot90/auto/2x4/float32/4KiB", 8)
+    case = cases.find("rearranging/of=x.y,group=shaped,function=rot90/auto/2x4/float32/4KiB", 8)
     assert not_taken(case, frozenset({"jax.numpy.rot90"})) == set()
     assert not_taken(case, frozenset({"jax.numpy.sin", "jax.numpy.rot90"})) == {"jax.numpy.sin"}
 
@@ -81,7 +81,7 @@ def test_a_line_that_is_no_row_is_named(tmp_path):
 
 def verdict(case_id):
     """The verdict of a case on the devices here."""
-    return worst(line.verdict for line in Judge(tuple(jax.devices())).run(cases.find_case(case_id, 8)))
+    return worst(line.verdict for line in Judge(tuple(jax.devices())).run(cases.find(case_id, 8)))
 
 
 def off_by_one(function):

@@ -75,7 +75,7 @@ def test_a_selection_narrows_them():
 
 def test_their_ids_are_found_again():
     for case in list(cases.cases(Selection(operations=("all_gather",)), 8))[-3:]:
-        assert cases.find_case(case.id, 8).id == case.id
+        assert cases.find(case.id, 8).id == case.id
 
 
 def test_the_first_version_of_the_table_has_none_of_them():

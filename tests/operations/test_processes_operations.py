@@ -65,7 +65,7 @@ def judged(rank: int, port: int, path: str) -> None:
     judge, told = Judge(tuple(jax.devices())), {}
 
     def verdict(name: str) -> str:
-        lines = judge.run(cases.find_case(case_of(name), COUNT * EACH, COUNT))
+        lines = judge.run(cases.find(case_of(name), COUNT * EACH, COUNT))
         reasons = [f"{line.check}: {line.reason}" for line in lines if line.verdict != "pass"]
         return " ".join([worst(line.verdict for line in lines), *reasons])
 
@@ -165,7 +165,7 @@ def test_one_process_has_none_of_them():
     chosen = cases.cells(Selection("full", capabilities=tuple(CAPABILITIES)), 4)
     assert not any(cell.operation.processes for cell, _ in chosen)
     with pytest.raises(SelectionError, match="several processes"):
-        cases.find_case(case_of("sync_global_devices/names=same"), 4)
+        cases.find(case_of("sync_global_devices/names=same"), 4)
 
 
 def test_whose_devices_a_mesh_has():
@@ -223,7 +223,7 @@ def test_the_weighted_sum_of_a_large_message_feels(change):
 
 
 def test_every_large_message_is_another():
-    cell = cases.find_case(case_of("large_psum/plain"), 4, 2).cell
+    cell = cases.find(case_of("large_psum/plain"), 4, 2).cell
     [sums], _ = cell.expected(cell.arguments(0))
     assert all(len(set(row)) == messages.REPEATS for row in sums.tolist())
 

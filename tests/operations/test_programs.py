@@ -37,13 +37,13 @@ def test_every_form_that_a_module_defines_is_a_case(module, chosen):
 
 def verdict(case_id):
     """The verdict of a case on the devices here."""
-    return worst(line.verdict for line in Judge(tuple(jax.devices())).run(cases.find_case(case_id, 8)))
+    return worst(line.verdict for line in Judge(tuple(jax.devices())).run(cases.find(case_id, 8)))
 
 
 @pytest.fixture(scope="module")
 def arguments():
     """The arguments of a decoder in float64."""
-    case = cases.find_case("decoder/batch=x,model=y/auto/2x4/float64/n8", 8)
+    case = cases.find("decoder/batch=x,model=y/auto/2x4/float64/n8", 8)
     return case.cell.arguments(0)
 
 
@@ -103,7 +103,7 @@ def test_the_standard_profile_takes_few_cases_of_each_program():
 
 def test_a_mode_without_a_spelling_says_why():
     training = OPERATIONS["decoder_training"]
-    mesh = cases.find_case("decoder/batch=x,model=y/auto/2x4/float32/n8", 8).mesh
+    mesh = cases.find("decoder/batch=x,model=y/auto/2x4/float32/n8", 8).mesh
     assert "check_vma=False" in training.absent("manual-novma", next(training.variants(mesh)), mesh)
 
 

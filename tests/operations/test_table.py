@@ -64,7 +64,7 @@ def test_case_ids_are_distinct_and_found_again():
     ids = [case.id for case in cases.cases(Selection(), 8)]
     assert len(ids) == len(set(ids)) >= 2000
     for case_id in ids[:: len(ids) // 40]:
-        assert cases.find_case(case_id, 8).id == case_id
+        assert cases.find(case_id, 8).id == case_id
 
 
 def test_profiles_contain_each_other():

@@ -16,12 +16,12 @@ PMAX = "pmax/axes=x+y/manual/2x2/float32/64KiB"
 
 @pytest.fixture
 def psum():
-    return cases.find_case(PSUM, 4)
+    return cases.find(PSUM, 4)
 
 
 @pytest.fixture
 def pmax():
-    return cases.find_case(PMAX, 4)
+    return cases.find(PMAX, 4)
 
 
 @pytest.fixture
@@ -66,12 +66,12 @@ def test_every_version_after_the_first_says_what_it_changed():
 )
 def test_the_first_version_has_the_costs_that_its_records_have(name, flops, nbytes, factor):
     """Written down from the code of version 1."""
-    assert as_of(1).entry(cases.find_case(name, 8)).cost == Cost(flops, nbytes, factor)
+    assert as_of(1).entry(cases.find(name, 8)).cost == Cost(flops, nbytes, factor)
 
 
 def test_the_first_version_has_odd_blocks_and_no_cases_of_them():
     names = [f"psum/axes=x+y{odd}/manual/2x4/float32/4KiB" for odd in ("", ",shape=odd")]
-    tiled, odd = (cases.find_case(name, 8) for name in names)
+    tiled, odd = (cases.find(name, 8) for name in names)
     assert tiled.plan.arguments[0].shape == (8, 1, 8, 128)
     assert as_of(1).plan(tiled).arguments == odd.plan.arguments
     assert odd.plan.arguments[0].shape == (8, 64, 4, 4)

@@ -20,7 +20,7 @@ from meshmark.operations.selection import Selection
 
 def verdict(case_id):
     """The verdict of a case on the devices here."""
-    return worst(line.verdict for line in Judge(tuple(jax.devices())).run(cases.find_case(case_id, 8)))
+    return worst(line.verdict for line in Judge(tuple(jax.devices())).run(cases.find(case_id, 8)))
 
 
 def off_by_one(function):

@@ -71,7 +71,7 @@ def test_its_table_of_levels_is_that_of_the_published_report():
 @pytest.mark.skipif(jax.__version__ != "0.12.0.1", reason="releases name devices differently")
 def test_its_failure_is_one_that_the_suite_prints():
     """A psum that forgets the last device fails with the very lines of the README."""
-    case = cases.find_case("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
+    case = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
     with psum_forgets_the_last_device():
         lines = Judge(tuple(jax.devices())).run(case)
     printed = message(Trial(case, probe.probe()), lines, 0)

@@ -27,7 +27,7 @@ def known_commit():
 @pytest.fixture(scope="session")
 def honest(known_commit, tmp_path_factory):
     """An accepted bundle: L0 on four devices, one more case that is a program, a few timings."""
-    lines = [*submissions.level(), *submissions.judged(cases.find_case(CASE, 4))]
+    lines = [*submissions.level(), *submissions.judged(cases.find(CASE, 4))]
     made = submissions.bundle(tmp_path_factory.mktemp("honest"), lines)
     report = check_product(made)
     assert report.complaints == [] and report.statement.met == "L0"

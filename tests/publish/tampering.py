@@ -29,7 +29,7 @@ def complaints(made):
     return check_product(made).complaints
 
 
-ONE = cases.find_case(CASE, 4)
+ONE = cases.find(CASE, 4)
 KNOWN_AS = "https://example.org/x"
 
 
@@ -205,7 +205,7 @@ CATALOGUE = {
     "an error that is no number": (of_case("numbers", error="nan"), "passes with error nan and bound"),
     "no digest of the output": (of_case("numbers", bits=None), "passes without `bits`"),
     "a check twice": (
-        added(CONFORMANCE, judged(cases.find_case(CASE, 4))[1]),
+        added(CONFORMANCE, judged(cases.find(CASE, 4))[1]),
         "has check execute twice in one run",
     ),
     "a verdict of its own": (

@@ -24,7 +24,7 @@ def answers(asked, **other):
         | other
     ]
     for name in asked["cases"]:
-        case = cases.find_case(name, DEVICES)
+        case = cases.find(name, DEVICES)
         bits = recomputed.digest_results(case, recomputed.answer(case.cell, asked["seed"], 0.0).expected)
         for line in submissions.judged(case, devices=DEVICES):
             lines.append(line | {"seed": asked["seed"]} | ({"bits": bits} if "bits" in line else {}))
@@ -38,7 +38,7 @@ def test_a_challenge_is_answered(asked):
 
 def test_its_digests_are_those_of_its_seed_alone(asked):
     for name in asked["cases"]:
-        case = cases.find_case(name, DEVICES)
+        case = cases.find(name, DEVICES)
         found = {
             seed: recomputed.digest_results(case, recomputed.answer(case.cell, seed, 0.0).expected)
             for seed in (0, asked["seed"])

@@ -26,7 +26,7 @@ FACTS = submissions.facts(num_devices=8)
 
 def lines(name, seed):
     """The passing lines of a case that runs here, as records have them."""
-    case = cases.find_case(name, 8)
+    case = cases.find(name, 8)
     found = Judge(tuple(jax.devices()), seed).run(case)
     assert {line.verdict for line in found} == {"pass"}
     return case, [{"check": line.check, "seed": seed} | line.data for line in found]
@@ -115,14 +115,14 @@ GPU = submissions.facts(num_devices=1) | {"backend": "gpu", "device_kind": "NVID
     ],
 )
 def test_numbers_of_a_gpu_are_believed(name, record, lie):
-    case = cases.find_case(name, 1)
+    case = cases.find(name, 1)
     record = {"check": "numbers", "seed": 0, "precision": case.plan.precision} | record
     assert list(recomputed.find_impossible_numbers(case, record, GPU, recomputed.Work())) == []
     assert list(recomputed.find_impossible_numbers(case, record | lie, GPU, recomputed.Work()))
 
 
 def test_a_permutation_on_one_device_goes_nowhere():
-    case = cases.find_case("named_axis/call=ppermute,axis=x/manual/1x1/float32/64B", 1)
+    case = cases.find("named_axis/call=ppermute,axis=x/manual/1x1/float32/64B", 1)
     sent = [{"kind": "collective-permute", "bytes": 64, "groups": "1 pairs", "trips": 1}]
     record = {"check": "communication", "collectives": sent, "wire_bytes": 0}
     assert list(against_contract.find_impossible_traffic(case, record, GPU)) == []
@@ -130,7 +130,7 @@ def test_a_permutation_on_one_device_goes_nowhere():
 
 
 def test_a_program_tells_what_it_gathers_whole():
-    case = cases.find_case("psum/axes=x+y/auto/2x2/float32/4KiB", 4)
+    case = cases.find("psum/axes=x+y/auto/2x2/float32/4KiB", 4)
     line = {"collectives": [{"kind": "all-reduce", "bytes": 4096, "groups": "1x4", "trips": 1}]}
     assert list(field_checks._gathered(line, case)) == []
     whole = sum(math.prod(one.shape) * 4 for one in case.plan.arguments)
@@ -153,7 +153,7 @@ def test_a_device_s_numbers_are_not_all_the_nearest_ones():
 
 
 def test_the_nearest_numbers_are_found_by_their_digest_and_by_their_error(monkeypatch):
-    case = cases.find_case(ROUNDED, 8)
+    case = cases.find(ROUNDED, 8)
     monkeypatch.setattr(submissions, "NEAREST", True)
     record = submissions.answered(case) | {"seed": 0}
     answer = recomputed.answer(case.cell, 0, 0.0)

@@ -82,7 +82,7 @@ def test_a_version_that_is_none_is_refused_by_the_schema(tmp_path):
 def test_counters_are_not_held_against_an_older_program(tmp_path, monkeypatch):
     """Committed counters are of today's programs, so that a record of an older version may have others."""
     name = "psum/axes=x+y/manual/2x4/float32/4KiB"
-    lines = judged(cases.find_case(name, 8))
+    lines = judged(cases.find(name, 8))
     assert name in counters.load("0.12.0.1", "cpu", 8)
     lines[0] |= {"collectives": [], "wire_bytes": 0.0}
     monkeypatch.setattr(versions, "TABLE_VERSION", 2)
@@ -149,7 +149,7 @@ def test_a_statement_is_of_one_known_version(monkeypatch):
     lines = level("L0", 4)
     with pytest.raises(LevelError, match=f"version {NEXT} of the case table is unknown"):
         statement(records(as_of(NEXT, lines)))
-    other = [run_line("ba9876543210", table=2), *judged(cases.find_case(lines[1]["case"], 4), "ba9876543210")]
+    other = [run_line("ba9876543210", table=2), *judged(cases.find(lines[1]["case"], 4), "ba9876543210")]
     with pytest.raises(LevelError, match="the runs are of versions 1, 2 of the case table"):
         statement(records(as_of(1, lines), other))
     timings = [run_line("ba9876543210", table=2), timing(run="ba9876543210")]

@@ -122,7 +122,7 @@ def test_the_cases_of_many_processes_are_looked_up_together(spread, monkeypatch)
 
 
 def test_one_process_has_no_case_of_several(honest):
-    case = cases.find_case("process_identity/plain/host/2x2/float32/4KiB", 4, 2)
+    case = cases.find("process_identity/plain/host/2x2/float32/4KiB", 4, 2)
     found = complaints(resealed(added(CONFORMANCE, *judged(case))(honest)))
     assert any("the table has no case process_identity/plain/host/2x2/float32/4KiB" in text for text in found)
 
@@ -248,7 +248,7 @@ def test_a_rate_below_the_peak_is_no_complaint(honest):
 
 def test_known_issues_that_are_listed_are_accepted(tmp_path):
     name = "all_gather/axes=x,dim=0,tiled/manual/4/float32/0B"
-    case = cases.find_case(name, 4)
+    case = cases.find(name, 4)
     line = case_lines_known(case)
     made = submissions.bundle(tmp_path, [*level(), line])
     report = check_product(made)
@@ -267,7 +267,7 @@ def case_lines_known(case):
 def test_collectives_are_held_against_the_committed_counters(tmp_path):
     committed = counters.load("0.12.0.1", "cpu", 8)
     name = "psum/axes=x+y/manual/2x4/float32/4KiB"
-    case = cases.find_case(name, 8)
+    case = cases.find(name, 8)
     right = [{"kind": "all-reduce", "bytes": 4096, "groups": "1x8", "trips": 1}]
     assert counters.format_collectives(right) == committed[name]
     run = run_line(facts=facts(num_devices=8))
@@ -282,7 +282,7 @@ def test_collectives_are_held_against_the_committed_counters(tmp_path):
 
 
 def test_an_older_suite_may_have_other_cases(honest):
-    extra = [r | {"case": CASE.replace("4KiB", "5KiB")} for r in judged(cases.find_case(CASE, 4))]
+    extra = [r | {"case": CASE.replace("4KiB", "5KiB")} for r in judged(cases.find(CASE, 4))]
     made = added(CONFORMANCE, *extra)(honest)
     made = suite(version="0.0.9")(made)
     report = check_product(resealed(made))

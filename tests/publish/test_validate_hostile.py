@@ -233,4 +233,4 @@ def test_no_bytes_make_it_stumble(data, name):
 @pytest.fixture(scope="module")
 def honest_lines():
     """One case and the timings, in one file."""
-    return [run_line(), *judged(cases.find_case(CASE, 4)), *timed()]
+    return [run_line(), *judged(cases.find(CASE, 4)), *timed()]

@@ -198,7 +198,7 @@ def test_records_that_no_reader_would_take_are_an_error_of_the_case(tmp_path):
     controller.config, controller.cases, controller.judged = config, {}, set()
     controller.count = Count(config, controller.cases)
     controller.writer = Writer.create(tmp_path / "r.jsonl", {"facts": {}})
-    case = cases.find_case("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
+    case = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
     controller.take(case_lines(case, [Line("numbers")], 0, -1.0))
     controller.writer.close()
     found = reading.read_records(tmp_path / "r.jsonl")

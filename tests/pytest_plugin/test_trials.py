@@ -42,7 +42,7 @@ def test_a_sub_mesh_is_taken_when_named():
 
 
 def test_ids_tell_topologies_apart_and_leave_ordinary_ones_alone():
-    case = cases.find_case("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
+    case = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
     assert Trial(case, FACTS).id == f"{case.id}@v5e:2x4"
     assert split_id(Trial(case, FACTS).id) == (case.id, "v5e:2x4")
     assert split_id(case.id) == (case.id, "")

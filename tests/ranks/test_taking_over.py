@@ -18,7 +18,7 @@ AUTO, EXPLICIT, MANUAL = (f"psum/axes=x+y/{mode}/2x4/float32/4KiB" for mode in (
 
 def judged(name, verdict="pass"):
     reason = "" if verdict == "pass" else "wrong"
-    return Judged(name, case_lines(cases.find_case(name, 8, 2), [Line("numbers", verdict, reason)], 0, 0.25))
+    return Judged(name, case_lines(cases.find(name, 8, 2), [Line("numbers", verdict, reason)], 0, 0.25))
 
 
 @pytest.fixture

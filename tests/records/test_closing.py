@@ -22,7 +22,7 @@ def judged(name, verdict="pass"):
         Line("execute"),
         Line("numbers", verdict, "" if verdict == "pass" else "wrong", {"bits": "0" * 16}),
     ]
-    return case_lines(cases.find_case(name, 8), lines, 0, 0.25)
+    return case_lines(cases.find(name, 8), lines, 0, 0.25)
 
 
 def written(directory, end=0, of=NAMES, chosen=NAMES, run=RUN):

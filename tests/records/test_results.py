@@ -43,7 +43,7 @@ def test_products_are_found_the_newest_release_first(tmp_path):
 def test_packed_records_are_read_like_plain_ones(tmp_path):
     from meshmark.operations import cases
 
-    lines = [run_line(), *judged(cases.find_case("psum/axes=x+y/manual/2x2/float32/4KiB", 4))]
+    lines = [run_line(), *judged(cases.find("psum/axes=x+y/manual/2x2/float32/4KiB", 4))]
     plain = write(tmp_path / "a.jsonl", lines)
     packed = tmp_path / "a.jsonl.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))

@@ -94,7 +94,7 @@ def lines():
     from meshmark.operations import cases
 
     run, ceiling, _, timing, *_ = timed()
-    conformance = next(line for line in judged(cases.find_case(CASE, 4)) if line["check"] == "numbers")
+    conformance = next(line for line in judged(cases.find(CASE, 4)) if line["check"] == "numbers")
     comparison = {"schema": 1, "kind": "comparison", "run": run["run"], "what": "verdict", "case": CASE}
     comparison |= {"verdict": "slower", "reason": "", "ratio": 1.2, "pairs": 20}
     head = {

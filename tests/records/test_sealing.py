@@ -26,7 +26,7 @@ def judged(name, verdict="pass"):
         Line("execute"),
         Line("numbers", verdict, "" if verdict == "pass" else "wrong", {"bits": "0" * 16, "error": 2.5}),
     ]
-    return case_lines(cases.find_case(name, 8), lines, 0, 0.25)
+    return case_lines(cases.find(name, 8), lines, 0, 0.25)
 
 
 def killed(directory, run=RUN):

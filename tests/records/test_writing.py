@@ -23,7 +23,7 @@ RUN = {"facts": {"versions": {"jax": "0.12.0.1"}}, "selection": {"profile": "smo
 
 @pytest.fixture
 def case():
-    return cases.find_case(CASE, 8)
+    return cases.find(CASE, 8)
 
 
 def test_round_trip(tmp_path, case):

@@ -40,7 +40,7 @@ def with_text(lines, number, place, text):
 def lines():
     from meshmark.operations import cases
 
-    case = cases.find_case("psum/axes=x+y/manual/2x2/float32/4KiB", 4)
+    case = cases.find("psum/axes=x+y/manual/2x2/float32/4KiB", 4)
     whole = timing(
         contract="contract", communication=[{"kind": "all-reduce", "bytes": 4, "groups": "1x4", "trips": 1}]
     )

@@ -31,7 +31,7 @@ COLLECTIVE = {"kind": "all-gather", "bytes": 4096, "groups": "1x8", "trips": 1}
 
 
 def lines_of(case_id, *lines, seconds=0.5):
-    return case_lines(cases.find_case(case_id, 8), lines, 0, seconds)
+    return case_lines(cases.find(case_id, 8), lines, 0, seconds)
 
 
 PASS = lines_of(

@@ -34,7 +34,7 @@ def main(rounds: int) -> None:
     assert coordinates, "start this with meshmark launch"
     group = ranks.join(coordinates, {})
     devices = ranks.in_order(jax.devices())
-    case = cases.find_case(f"psum/axes=x/manual/{len(devices)}/float32/64KiB", len(devices), group.size)
+    case = cases.find(f"psum/axes=x/manual/{len(devices)}/float32/64KiB", len(devices), group.size)
     prepared = prepare(case, devices, judge=Judge(devices))
     align = Alignment(mesh_over(devices, case.mesh))
     bring = dict(

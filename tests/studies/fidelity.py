@@ -108,7 +108,7 @@ def one_process(cases_: list[str], seconds: float, number: int) -> dict[str, dic
     judge = Judge(devices)
     found = {}
     for case_id in rng.sample(cases_, len(cases_)):
-        case = cases.find_case(case_id, len(devices))
+        case = cases.find(case_id, len(devices))
         modes = {case.mode: prepare(case, devices, judge=judge)}
         for mode in MODES:
             if (

@@ -391,7 +391,7 @@ def compiled() -> bytes:
     """The compiled text of the case."""
     import jax
 
-    program = Program(cases.find_case(CASE, 8), tuple(jax.devices()))
+    program = Program(cases.find(CASE, 8), tuple(jax.devices()))
     lowered = program.lower()
     with program.context():
         return whole_text(lowered.compile()).encode()

@@ -118,7 +118,7 @@ def one_process(cases_: list[str], seconds: float, number: int) -> dict[str, dic
     judge = Judge(devices)
     found: dict[str, dict[str, float]] = {}
     for case_id in rng.sample(cases_, len(cases_)):
-        prepared: Any = prepare(cases.find_case(case_id, len(devices)), devices, judge=judge)
+        prepared: Any = prepare(cases.find(case_id, len(devices)), devices, judge=judge)
         prepared.streamed = verify_stream(prepared, judge)
         for _ in range(10):
             prepared.run()

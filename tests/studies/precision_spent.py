@@ -161,7 +161,7 @@ def one_process(number: int, case_ids: list[str], seconds: float) -> dict[str, d
     random.Random(number // len(names)).shuffle(names)
     turn = number % len(names)  # each tool comes first, second ... equally often
     for case_id in case_ids:
-        prepared = prepare(cases.find_case(case_id, len(judge.devices)), judge.devices, judge=judge)
+        prepared = prepare(cases.find(case_id, len(judge.devices)), judge.devices, judge=judge)
         found[case_id] = {}
         for name in names[turn:] + names[:turn]:
             start = perf_counter()

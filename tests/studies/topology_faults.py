@@ -131,7 +131,7 @@ def a_way_through_host_memory_on_tpu_only():
 
 def over(case: str, num_devices: int) -> cases.Case:
     """The case on the preferred mesh of this many devices."""
-    return cases.find_case(case.replace("MESH", preferred(num_devices).label), num_devices)
+    return cases.find(case.replace("MESH", preferred(num_devices).label), num_devices)
 
 
 def bad(lines: list[Line]) -> list[Line]:

@@ -354,8 +354,8 @@ def test_a_sweep_doubles_from_eight_bytes_to_what_memory_allows():
 
 def test_every_timed_case_is_found_by_its_id():
     for case in list(cases.cases(Selection("standard", timed=True), 8))[::37]:
-        assert cases.find_case(case.id, 8).id == case.id
-    assert cases.find_case("psum/axes=x+y/auto/2x4/float32/3MiB", 8).cell.request.size == "3MiB"
+        assert cases.find(case.id, 8).id == case.id
+    assert cases.find("psum/axes=x+y/auto/2x4/float32/3MiB", 8).cell.request.size == "3MiB"
 
 
 def test_timed_modes_of_a_new_operation_need_no_other_edit(troubled):

@@ -153,7 +153,7 @@ def test_what_derives_from_an_argument_is_counted_alone():
 def test_a_collective_cannot_be_left_out(case_id, planted):
     """Of a real case: the collective stands in a branch, its loop ends early, or a copy takes its place."""
     judge = Judge(tuple(jax.devices()))
-    p = prepare(cases.find_case(case_id, 8), judge.devices, judge=judge)
+    p = prepare(cases.find(case_id, 8), judge.devices, judge=judge)
     real = lax.fori_loop
 
     def fori_loop(start, stop, body, carry):

@@ -27,7 +27,7 @@ def judge():
 
 
 def prepared(judge, case_id):
-    return prepare(cases.find_case(case_id, 8), judge.devices, judge=judge)
+    return prepare(cases.find(case_id, 8), judge.devices, judge=judge)
 
 
 @pytest.mark.parametrize("mode", ["auto", "explicit", "manual"])
@@ -90,7 +90,7 @@ def test_a_stream_takes_as_long_as_its_calls(judge, case_id, few, many, times):
 @pytest.mark.parametrize("mode", ["auto", "explicit", "manual"])
 def test_a_stream_on_one_device_keeps_the_sharding(mode):
     """XLA calls every result on one device whole, where no sharding is asked for."""
-    case = cases.find_case(f"matmul/rows=x+y,check=exact/{mode}/1x1/float32/n256", 1)
+    case = cases.find(f"matmul/rows=x+y,check=exact/{mode}/1x1/float32/n256", 1)
     one = Judge((jax.devices()[0],))
     assert stream(prepare(case, one.devices, judge=one), one).compiled is not None
 

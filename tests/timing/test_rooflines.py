@@ -27,7 +27,7 @@ def hosts(number, each):
 def timed(case, seconds=1e-3):
     """A timing record of a case of the table."""
     operation, variant, mode, mesh, dtype, _ = case.split("/")
-    found = cases.find_case(case, 256)
+    found = cases.find(case, 256)
     cost = found.plan.cost
     return {
         "case": case, "operation": operation, "variant": variant, "mode": mode, "mesh": mesh, "dtype": dtype,

@@ -292,7 +292,7 @@ def wanted(arguments: argparse.Namespace, facts: Facts) -> tuple[list[list[str]]
         )
     cells: dict[str, list[str]] = {}
     for case_id in arguments.cases:
-        case = cases.find_case(case_id, facts.num_devices)
+        case = cases.find(case_id, facts.num_devices)
         cells.setdefault(case.cell.id, []).append(case.id)
     return list(cells.values()), []
 

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         topologies.compiler(topology)
         words += ["--topology", topology.name]
         number, variables = topology.num_devices, topologies.ENVIRONMENT
-    case = cases.find_case(arguments.case, number)
+    case = cases.find(arguments.case, number)
     if beyond := [n for n in arguments.devices.split(",") if len(n) > 9 or int(n) >= case.mesh.size]:
         size = case.mesh.size
         raise BadInput(f"--devices {beyond[0][:20]}: mesh {case.mesh.label} has positions 0 to {size - 1}")

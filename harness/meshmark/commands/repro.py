@@ -46,7 +46,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the script of one case. If the case fails here, the script has the smallest form that still fails."""
     number = arguments.num_devices or _needed(arguments.case)
-    case = cases.find_case(arguments.case, number)
+    case = cases.find(arguments.case, number)
     if arguments.no_run:
         text = repro.script(case, number, arguments.seed)
     else:

@@ -385,7 +385,7 @@ def lines_of(options: Any) -> list[str]:
     topology = topologies.parse_topology(options.topology) if options.topology else None
     devices = topologies.devices(topology) if topology else tuple(jax.devices())
     bits = dict(chips.factor_bits(chips.CHIPS[topology.chip])) if topology else {}
-    case = cases.find_case(options.case, len(devices))
+    case = cases.find(options.case, len(devices))
     program = Program(case, devices)
     handed = program.lower()
     with program.context():

@@ -449,7 +449,7 @@ class Table:
 
     def find(self, case_id: str, num_devices: int, processes: int = 1) -> Case:
         """The case with this id, of any weight. SelectionError if this version has none."""
-        case = cases.find_case(case_id, num_devices, processes)
+        case = cases.find(case_id, num_devices, processes)
         if not self.has(case):
             raise SelectionError(f"version {self.version} of the case table has no case {case_id!r}")
         return case

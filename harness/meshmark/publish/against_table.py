@@ -48,7 +48,7 @@ class Lookup:
         if name not in self._cases and self._sought < MOST_SOUGHT:
             self._sought += 1
             try:
-                case = cases.find_case(name, self.devices, self.processes)
+                case = cases.find(name, self.devices, self.processes)
                 if self.timed or case.cell.request.size in case.operation.sizes:
                     self._cases[name] = case
             except (SelectionError, ValueError, OverflowError, MemoryError):

@@ -358,7 +358,7 @@ def of_comparison(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator
         return
     own = str(record.get("case")).partition(" ")[0]
     try:
-        cases.find_case(own, run["facts"]["num_devices"])
+        cases.find(own, run["facts"]["num_devices"])
     except (BadInput, ValueError) as error:
         yield f"there is no such case ({str(error)[:80]}): {AS_WRITTEN}"
 

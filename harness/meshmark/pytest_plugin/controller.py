@@ -163,7 +163,7 @@ class Controller:
         line, raw = containment.post_mortem(self.config.stash[WORKERS], worker)
         own, place = split_id(case_of(crashitem))
         facts = next(facts for facts in self.config.stash[PLACES] if facts.place == place)
-        trial = Trial(cases.find_case(own, facts.num_devices), facts)
+        trial = Trial(cases.find(own, facts.num_devices), facts)
         known_issues.apply(self.config.stash[EXPECTED].issues(facts.to_json()), own, [line])
         report.longrepr = Told(message(trial, [line], self.config.getoption("seed")))
         if line.verdict == "known":

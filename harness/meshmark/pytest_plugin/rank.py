@@ -145,7 +145,7 @@ class RankPlugin:
             for name, (verdict, reason) in finished.items():
                 if name not in done or worst((done[name].verdict, verdict)) != done[name].verdict:
                     line = Line("execute", verdict, f"rank {rank}: {reason}" if reason else "")
-                    done[name] = _judged(cases.find_case(name, number, processes), line)
+                    done[name] = _judged(cases.find(name, number, processes), line)
         _, markers = self.group.channel.exchange("markers", self.marker.read())
         last_group = handover.describe_last_group()
         for marked in markers:
@@ -159,7 +159,7 @@ class RankPlugin:
                 continue
             how = last_group or "in two runs, one after the other"
             line = Line("execute", "crash", f"the ranks ended in this case: {how}")
-            case = cases.find_case(name, number, processes)
+            case = cases.find(name, number, processes)
             self._mark_known(case, line)
             stash[WRITER].write(case_lines(case, [line], self.config.getoption("seed"), 0.0))
             done[name] = _judged(case, line)

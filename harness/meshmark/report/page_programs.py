@@ -61,9 +61,7 @@ def scripts(bad: Iterable[tuple[str, Records]]) -> dict[str, str]:
             continue
         seed = records.cases[case].lines[0].get("seed")
         try:
-            found[case] = repro.script(
-                cases.find_case(case, devices), devices, seed if type(seed) is int else 0
-            )
+            found[case] = repro.script(cases.find(case, devices), devices, seed if type(seed) is int else 0)
         except (BadInput, ValueError):
             continue
     return found

@@ -24,7 +24,7 @@ from meshmark.core.installation import SOURCE
 from meshmark.core.verdicts import Line
 from meshmark.devices import containment
 from meshmark.devices.environment import of_child
-from meshmark.operations.cases import find_case
+from meshmark.operations.cases import find
 from meshmark.operations.record_lines import case_cost, case_head
 from meshmark.timing.timer import MARK, Job
 
@@ -123,7 +123,7 @@ class Children:
         )
         lines = []
         for case_id in guilty:
-            case = find_case(case_id, job.num_devices)
+            case = find(case_id, job.num_devices)
             lines.append(
                 case_head(case, job.seed, "timing")
                 | {
@@ -141,7 +141,7 @@ class Children:
             )
         alone = at["at"] in ("prepare", "stream", "sample alone")
         remaining = [i for i in left[0] if i not in guilty] if alone else []
-        cell = find_case(guilty[0], job.num_devices).cell.id
+        cell = find(guilty[0], job.num_devices).cell.id
         if remaining:
             left[0] = remaining
         else:

@@ -81,7 +81,7 @@ def _share_of(row: Mapping[str, Any]) -> str:
 def _tokens(case: str, devices: int) -> int | None:
     """The tokens of one call; None for a case that this table does not have."""
     try:
-        return math.prod(cases.find_case(case, devices).plan.arguments[0].shape)
+        return math.prod(cases.find(case, devices).plan.arguments[0].shape)
     except (BadInput, ValueError, IndexError):
         return None
 

@@ -147,7 +147,7 @@ class Timing:
         wrongs: dict[str, dict[str, Any]] = {}
         # Which mode comes first is drawn in each process: what comes later finds other memory, and warmer caches.
         for case_id in self.rng.sample(ids, len(ids)):
-            case = cases.find_case(case_id, self.job.num_devices)
+            case = cases.find(case_id, self.job.num_devices)
             with self.watched("prepare", [case_id]):
                 try:
                     made[case_id] = prepare(case, self.devices, judge=self.judge)
@@ -320,7 +320,7 @@ def main() -> int:
                 raise SystemExit(why)
             say(ceilings=found)
     for number, ids in enumerate(job.cells, 1):
-        say(timings=timing.cell(ids), cell=cases.find_case(ids[0], job.num_devices).cell.id)
+        say(timings=timing.cell(ids), cell=cases.find(ids[0], job.num_devices).cell.id)
         if number % CLEAR_EVERY == 0:
             jax.clear_caches()
             gc.collect()

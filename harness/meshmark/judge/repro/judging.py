@@ -21,7 +21,7 @@ def main(case_id: str, number: int, seed: int) -> None:
     from meshmark.judge.precision import factor_roundoff
     from meshmark.operations import cases
 
-    case = cases.find_case(case_id, number)
+    case = cases.find(case_id, number)
     devices = tuple(jax.devices())
     where = f"jax {jax.__version__} on {len(devices)} {devices[0].device_kind} devices"
     if len(devices) < case.mesh.size:
