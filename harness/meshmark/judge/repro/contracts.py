@@ -159,7 +159,7 @@ def _axes(case: Case, bundle: Bundle) -> Iterator[str]:
 def _limit(case: Case) -> float | None:
     """The most bytes that a device may send; None if there is no such limit."""
     if case.mode not in communication.SPELLED:
-        return communication.ceiling(case)
+        return communication.limit_traffic(case)
     return theory.limit(case)
 
 
