@@ -7,11 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import NamedSharding
 
 from tests.studies.faults_of_combinations import kind
 from tests.studies.faults_of_nesting import within
 from tests.studies.meeting import leaf, meet, n_of, reversed_along, sizes
-from tests.studies.planting import axes_of, fault
+from tests.studies.planting import axes_of, fault, patched
 
 
 def shape() -> tuple[int, ...]:
@@ -485,3 +486,45 @@ nested(
     operations=("nested_transform",),
 )
 nested("a_mean_in_a_loop_of_a_branch_doubles", "pmean", "cond", "fori_loop", operations=("rare_form",))
+
+
+# Batches in each place, and results in another sharding.
+
+
+@fault(operations=("batch_grid",))
+def a_batch_in_the_fourth_dimension_is_reversed():
+    """The batching rule of whatever is called gives the rows of the batch in another order."""
+
+    def make(real):
+        def vmap(function, in_axes=0, out_axes=0, **options):
+            batched = real(function, in_axes, out_axes, **options)
+            if in_axes != 3:
+                return batched
+            return lambda *arrays: jnp.flip(batched(*arrays), out_axes)
+
+        return vmap
+
+    return patched(jax, "vmap", make)
+
+
+def constraint_that_turns(chosen):
+    """A constraint reverses the last dimension of an array where `chosen(array, spec)` holds."""
+
+    def make(real):
+        def with_sharding_constraint(x, shardings):
+            turned = isinstance(shardings, NamedSharding) and chosen(x, shardings)
+            return real(jnp.flip(x, -1) if turned else x, shardings)
+
+        return with_sharding_constraint
+
+    return patched(lax, "with_sharding_constraint", make)
+
+
+@fault(operations=("resharded",))
+def a_constraint_of_four_dimensions_on_three_axes_is_off():
+    return constraint_that_turns(lambda x, s: x.ndim == 4 and len(s.mesh.axis_names) == 3)
+
+
+@fault(operations=("resharded",))
+def a_constraint_onto_columns_over_two_axes_in_reverse_is_off():
+    return constraint_that_turns(lambda x, s: tuple(s.spec) == (None, ("y", "x")))
