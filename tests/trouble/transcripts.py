@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,16 +17,18 @@ HEAD = """# Containment, shown
 Each part is one run of the suite in `tests/trouble`, whose cases crash and hang on purpose. It runs on eight virtual
 CPU devices of a machine with {cores} cores. `python -m tests.trouble.transcripts` makes this file.
 
-Of each recorded line you see the fields that say what happened, and of each stack the three innermost frames. After
-each run no process was left. The times are those of whole runs: they include the start of pytest, of JAX, and of a
-new worker after each crash.
+For each record line, this page shows the fields that describe the failure, and the three innermost frames of each
+stack. After each run no process was left. The times are those of whole runs: they include the start of pytest, of
+JAX, and of a new worker after each crash.
 
-Ctrl-C (SIGINT) and `kill` (SIGTERM) end a run alike: the records of finished cases are kept, and every process that
-the run started is ended. `pytest conformance` shows its table and exits with 2. `bench`, `compare` and `growth` exit
-with 130 for SIGINT and with 143 for SIGTERM, and `launch` with the code of its ranks. A process that is started under
-nohup, in the background of a script or in some CI systems inherits an ignored SIGINT: Ctrl-C does not end such a
-run, and the run says so at its start. SIGTERM ends it.
+Ctrl-C (SIGINT) and `kill` (SIGTERM) end a run in the same way: the run keeps the records of finished cases, and ends
+every process that it started. `pytest conformance` shows its table and exits with 2. `bench`, `compare` and `growth`
+exit with 130 for SIGINT and with 143 for SIGTERM, and `launch` with the code of its ranks. Under nohup, in the
+background of a script and in some CI systems, a process inherits an ignored SIGINT. Ctrl-C does not end such a run,
+and the run reports this at its start. SIGTERM ends it.
 """
+BY_HAND = re.compile(r"\n## What is around a run\n.*?(?=\n## kill -9 of the controller)", re.DOTALL)
+"""The sections of the page that people write. They stay as they are."""
 SHOWN = ("case", "check", "verdict", "reason", "signal", "stderr", "stacks", "seconds")
 ONE = ("--meshes", "2x4", "-n", "1")
 
@@ -114,6 +117,10 @@ def resumed(title, why, happened, **limit):
 
 
 def main():
+    target = ROOT / "docs" / "containment.md"
+    kept = BY_HAND.search(target.read_text())
+    if not kept:
+        raise SystemExit(f"{target} lacks its sections that people write")
     parts = [
         HEAD.format(cores=os.cpu_count()),
         trouble("abort", "Abort", "The process ends itself; the end of its standard error is kept."),
@@ -129,6 +136,7 @@ def main():
             "Native code that never returns; no Python thread can run.",
         ),
         worker_killed(),
+        kept.group(),
         resumed(
             "kill -9 of the controller, and --resume",
             "The workers end with it.",
@@ -141,8 +149,6 @@ def main():
             file_limit=9000,
         ),
     ]
-    target = ROOT / "docs" / "containment.md"
-    target.parent.mkdir(exist_ok=True)
     target.write_text(redact("".join(parts)))
 
 
