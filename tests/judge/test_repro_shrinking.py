@@ -104,8 +104,7 @@ def _(real):
 @broken(lax, "ppermute")
 def _(real):
     def ppermute(x, a, perm):
-        copies = jnp.broadcast_to(x, (1000, *x.shape)) + 0 * jnp.arange(1000, dtype=x.dtype).reshape(-1, 1, 1, 1)
-        return real(lax.optimization_barrier(copies)[999], a, perm)
+        return real(lax.sort(jnp.broadcast_to(x, (1000, *x.shape)), dimension=0)[0], a, perm)
     return ppermute
 """,
     "psum raises": """
@@ -271,7 +270,7 @@ def test_wrong_groups_of_the_right_kind_are_read_in_a_few_lines(with_fault, soun
             "a thousand copies",
             "ppermute/axes=x+y,perm=ring/manual/2x4/float32/4KiB",
             50,
-            "B of temporaries, and may hold 1310720 B",
+            " operations, and may compute ",
         ),
     ],
 )
