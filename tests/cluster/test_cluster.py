@@ -73,7 +73,7 @@ def test_nothing_of_a_private_slurm_is_left(bare, tmp_path):
 
 def test_a_slurm_that_does_not_come_up_says_what_its_logs_say(monkeypatch, slurm_environment):
     monkeypatch.setattr(slurm, "CONFIGURATION", slurm.CONFIGURATION.replace("CR_Core", "CR_Nonsense"))
-    with pytest.raises(slurm.Trouble, match=r"(?s)slurmctld.* ended.*CR_Nonsense"), slurm.slurm():
+    with pytest.raises(slurm.Trouble, match=r"(?s)slurm(ctld|d).* ended.*CR_Nonsense"), slurm.slurm():
         pass
 
 
