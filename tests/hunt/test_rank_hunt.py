@@ -56,7 +56,7 @@ def test_a_wrong_rank_is_found_and_shrunk_and_a_dead_one_ends_the_hunt_which_goe
 def test_what_takes_one_process_is_refused(option, capsys):
     ranks = ("--coordinator", "127.0.0.1:1", "--num-processes", "2", "--process-id", "0")
     assert main(["hunt", *ranks, *option]) == 2
-    assert "hunts in one process alone" in capsys.readouterr().err
+    assert "works only in one process" in capsys.readouterr().err
 
 
 def test_the_first_rank_with_a_difference_is_named():

@@ -74,7 +74,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         "--record", type=path, metavar="FILE", help="write records (JSON lines) to this new file"
     )
     add.add_argument(
-        "--resume", type=path, metavar="FILE", help="go on with the interrupted run that wrote this file"
+        "--resume", type=path, metavar="FILE", help="continue the interrupted run that wrote this file"
     )
     add_ranks(add)
 

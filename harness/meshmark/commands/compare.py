@@ -68,8 +68,8 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         type=looks,
         default=(),
         metavar="N,...",
-        help="numbers of pairs at which it may stop, settled before the first sample (default 20,40, or more where"
-        " the cases are many)",
+        help="numbers of pairs at which it may stop, set before the first sample (default 20,40, or more where"
+        " there are many cases)",
     )
     add.add_argument(
         "--least",
@@ -101,7 +101,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--anyway",
         action="store_true",
-        help="compare what is not comparable too: other devices, virtual against real",
+        help="also compare what is not comparable: other devices, virtual against real",
     )
     add.add_argument(
         "--record", type=path, metavar="FILE", help="write samples and verdicts to this new file"
@@ -110,7 +110,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         "--resume",
         type=path,
         metavar="FILE",
-        help="go on with the interrupted comparison that wrote this file",
+        help="continue the interrupted comparison that wrote this file",
     )
     add.add_argument("--json", action="store_true", help="what was found as JSON")
 

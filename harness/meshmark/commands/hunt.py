@@ -52,7 +52,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--record", type=path, metavar="FILE", help="write every program's outcome to this new file"
     )
-    add.add_argument("--resume", type=path, metavar="FILE", help="go on with the hunt that wrote this file")
+    add.add_argument("--resume", type=path, metavar="FILE", help="continue the hunt that wrote this file")
     add.add_argument(
         "--replay",
         metavar="FINDING",
@@ -69,7 +69,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         "--keep", type=path, metavar="DIR", help="write each new group of findings into this store"
     )
     add.add_argument(
-        "--deadline", type=seconds, default=120.0, metavar="S", help="a program that takes longer hangs"
+        "--deadline", type=seconds, default=120.0, metavar="S", help="a program that takes longer is a hang"
     )
     add.add_argument(
         "--shrink",
@@ -95,7 +95,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         type=path,
         nargs="+",
         metavar="FILE",
-        help="hunt for nothing: what the hunts of these records found per hour, by kind of program",
+        help="do not hunt: show what the hunts of these records found per hour, by kind of program",
     )
     add.add_argument(
         "--follow",
@@ -144,7 +144,7 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
     from meshmark.hunt.rank_hunt import RankHunt
 
     if given := [f"--{name}" for name in ALONE if getattr(arguments, name)]:
-        raise BadInput(f"{', '.join(given)}: hunts in one process alone, so start it without a launcher")
+        raise BadInput(f"{', '.join(given)}: works only in one process: start it without a launcher")
     hunt = Hunt(arguments.seed, Settings(arguments.deadline), _weights(arguments), shrink_s=arguments.shrink)
     hunt.known = findings.known_groups(findings.read_findings(arguments.known), _jax_version())
     alike = {name: str(getattr(arguments, name)) for name in ALIKE}

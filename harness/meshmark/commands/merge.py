@@ -13,7 +13,7 @@ from meshmark.ranks import merge
 def add_arguments(add: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     add.add_argument(
-        "file", type=path, metavar="FILE", help="what --record named; FILE.rank0 ... lie beside it"
+        "file", type=path, metavar="FILE", help="the FILE of --record; FILE.rank0 ... must be beside it"
     )
 
 

@@ -52,7 +52,7 @@ def add_expectations(add: argparse.ArgumentParser, counters: bool = True) -> Non
     )
     if counters:
         add.add_argument(
-            "--counters", type=path, metavar="DIR", help="committed counters that go before the suite's own"
+            "--counters", type=path, metavar="DIR", help="committed counters that replace the suite's own"
         )
 
 
@@ -73,9 +73,7 @@ def add_ranks(add: argparse.ArgumentParser) -> None:
         action="store_true",
         help="this process is one of several: JAX finds the others under srun, mpirun, Kubernetes and Cloud TPU",
     )
-    group.add_argument(
-        "--coordinator", metavar="HOST:PORT", help="JAX's coordinator, where it is to be named"
-    )
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="JAX's coordinator, if JAX can't find it")
     group.add_argument("--num-processes", type=positive, metavar="N", help="how many processes there are")
     group.add_argument("--process-id", type=natural, metavar="I", help="which of them this is, from 0 on")
     group.add_argument(
@@ -86,8 +84,8 @@ def add_ranks(add: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--control-secret",
         metavar="TEXT",
-        help="what tells this run's processes from those of another (default: the job's id under Slurm and PMIx;"
-        " better in the variable MESHMARK_CONTROL_SECRET, which other users can't see)",
+        help="a text that separates this run's processes from those of another run (default: the job's id under"
+        " Slurm, PMIx or Open MPI; better in the variable MESHMARK_CONTROL_SECRET, which other users can't see)",
     )
     group.add_argument(
         "--join",

@@ -23,12 +23,16 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         help="what --record wrote (.jsonl or .jsonl.gz), or a directory that holds some, such as results",
     )
     add.add_argument(
-        "--output", type=path, required=True, metavar="DIR", help="where the report is written, or lies"
+        "--output",
+        type=path,
+        required=True,
+        metavar="DIR",
+        help="where the report is written, or where it is (with --check)",
     )
     add.add_argument(
         "--check",
         action="store_true",
-        help="write nothing: say whether the report in --output is what the records give (exit code 1 if not)",
+        help="write nothing: check that the report in --output agrees with the records (exit code 1 if not)",
     )
     add.add_argument(
         "--long",

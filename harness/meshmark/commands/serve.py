@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         for missing in shown.absent():  # a run may make it, or its name is wrong
             print(f"meshmark: {printable(str(missing))} is not there yet", file=sys.stderr)
         address = f"http://{live.HOST}:{server.server_address[1]}/"
-        print(f"{address} shows these records to this machine alone; Ctrl-C ends it", flush=True)
+        print(f"{address} shows these records only to this machine; Ctrl-C ends it", flush=True)
         if arguments.open:
             webbrowser.open(address)
         server.serve_forever()

@@ -33,10 +33,13 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     )
     add.add_argument("--title", default="", metavar="TEXT", help="what the page calls it (default: the name)")
     add.add_argument(
-        "--hardware", default="", metavar="TEXT", help="what it ran on, beyond what the records say"
+        "--hardware", default="", metavar="TEXT", help="the hardware, as far as the records do not name it"
     )
     add.add_argument(
-        "--command", default="", metavar="TEXT", help="what repeats it (default: from the run lines)"
+        "--command",
+        default="",
+        metavar="TEXT",
+        help="the command that repeats it (default: from the run lines)",
     )
     add.add_argument(
         "--level",
@@ -65,9 +68,9 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         required=True,
         type=path,
         metavar="DIR",
-        help="where it goes, as <jax release>/<product>/; results/ will do",
+        help="the directory that gets <jax release>/<product>/, such as results/",
     )
-    add.add_argument("--archive", action="store_true", help="a .tar.gz of it too")
+    add.add_argument("--archive", action="store_true", help="also write a .tar.gz of it")
 
 
 def about(text: str) -> dict[str, str]:

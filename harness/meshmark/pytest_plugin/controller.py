@@ -312,7 +312,7 @@ class Controller:
         facts = self.facts
         for issue in self.config.stash[EXPECTED].issues(facts.to_json()):
             if whole and not any(issue.covers(split_id(case)[0]) for case in self.cases):
-                write(f"warning: known issue {issue.link} matches no case: mend its pattern")
+                write(f"warning: known issue {issue.link} matches no case: correct its pattern")
         path = self.config.getoption("record") or self.config.getoption("resume")
         for note in self.rank.notes if self.rank else ():
             write(note)

@@ -83,8 +83,8 @@ class Count:
         output = getattr(node, "workeroutput", {})
         if output and "taken" not in output:
             self.problem(
-                "a worker ended without the suite's plugin: nobody knows what was taken away there (see conftest.py"
-                " and plugins)"
+                "a worker ended without the suite's plugin: the cases that were removed there are not known (see"
+                " conftest.py and plugins)"
             )
         self.taken |= dict.fromkeys(output.get("taken", ()))
         self.deselected |= dict.fromkeys(output.get("deselected", ()))

@@ -96,15 +96,15 @@ def add_options(parser: pytest.Parser) -> None:
         type=Path,
         default=None,
         metavar="FILE",
-        help="go on with the interrupted run that wrote this file, and append to it (instead of --record)",
+        help="continue the interrupted run that wrote this file, and append to it (instead of --record)",
     )
     add(
         "--deadline",
         type=float,
         default=containment.DEADLINE,
         metavar="SECONDS",
-        help="a case that takes longer is a hang; stretched where the backend's first compile takes more than"
-        f" {containment.BRISK:.0f} s, and where other programs keep the processors busy"
+        help="a case that takes longer is a hang; stretched if the backend's first compile takes more than"
+        f" {containment.BRISK:.0f} s, and if other programs keep the processors busy"
         f" (default {containment.DEADLINE:.0f})",
     )
     add(
@@ -127,20 +127,20 @@ def add_options(parser: pytest.Parser) -> None:
         type=Path,
         default=None,
         metavar="DIR",
-        help="committed counters that go before the suite's own (files JAX-BACKEND-DEVICES.tsv)",
+        help="committed counters that replace the suite's own (files JAX-BACKEND-DEVICES.tsv)",
     )
     add(
         "--expect-devices",
         type=int,
         default=None,
         metavar="N",
-        help="exit with 1 where JAX does not show N devices",
+        help="exit with 1 if JAX does not show N devices",
     )
     add(
         "--expect-level",
         default=None,
         metavar="LEVEL",
-        help="exit with 1 where a must-pass case of this level, or of one below it, has no verdict",
+        help="exit with 1 if a must-pass case of this level, or of one below it, has no verdict",
     )
     add(
         "--generated",
@@ -165,7 +165,7 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_true",
         help="this process is one of several: JAX finds the others under srun, mpirun, Kubernetes and Cloud TPU",
     )
-    add("--coordinator", default=None, metavar="HOST:PORT", help="JAX's coordinator, where it is to be named")
+    add("--coordinator", default=None, metavar="HOST:PORT", help="JAX's coordinator, if JAX can't find it")
     add("--num-processes", type=int, default=None, metavar="N", help="how many processes there are")
     add("--process-id", type=int, default=None, metavar="I", help="which of them this is, from 0 on")
     add(
@@ -178,8 +178,8 @@ def add_options(parser: pytest.Parser) -> None:
         "--control-secret",
         default=None,
         metavar="TEXT",
-        help="what tells this run's processes from those of another (default: the job's id under Slurm and PMIx;"
-        " better in the variable MESHMARK_CONTROL_SECRET, which other users can't see)",
+        help="a text that separates this run's processes from those of another run (default: the job's id under"
+        " Slurm, PMIx or Open MPI; better in the variable MESHMARK_CONTROL_SECRET, which other users can't see)",
     )
     add(
         "--join",
