@@ -64,3 +64,11 @@ def wire(line: str, kind: str, size: int) -> float:
     n = max(map(len, members(line, size)), default=1)
     factors = {"all-reduce": 2 * (n - 1) / n, "collective-permute": n - 1, "collective-broadcast": n > 1}
     return factors.get(kind, (n - 1) / n) * payload(line, kind, size, 8)
+
+
+def connects(over: list[tuple[int, ...]], devices: tuple[int, ...]) -> bool:
+    """Whether groups or pairs connect these devices, directly or through others."""
+    joined = {devices[0]}
+    for _ in over:
+        joined |= {i for group in over if joined & set(group) for i in group}
+    return joined >= set(devices)

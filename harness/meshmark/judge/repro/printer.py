@@ -48,7 +48,7 @@ NAMES = (
         "devices",
     ),
     *("first", "replicas", "text", "kinds", "types", "limit", "over", "results", "arrays", "sent"),
-    *("line", "kind", "waits", "group", "joined", "places", "key", "operations", "held"),
+    *("line", "kind", "host", "waits", "apart", "places", "key", "operations", "held"),
 )
 """The names that a script assigns: no definition may take one."""
 
