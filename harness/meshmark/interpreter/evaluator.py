@@ -29,6 +29,7 @@ from meshmark.interpreter import (  # noqa: F401
     movement,
     reductions,
     shardings,
+    threefry,
 )
 from meshmark.interpreter.faults import Fault
 from meshmark.interpreter.meanings import MEANINGS
