@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,30 @@ SOURCE = PACKAGE.parent
 BUILD = PACKAGE / "_build.json"
 """Which commit a wheel or source distribution was built from, and whether it was clean. The build writes it (setup.py);
 a checkout has none."""
+
+
+SEARCHED = ("PYTHONPATH", "LD_LIBRARY_PATH", "TPU_LIBRARY_PATH")
+"""The environment variables with directories or files from which Python and JAX load code."""
+
+PLUGINS = "PJRT_NAMES_AND_LIBRARY_PATHS"
+"""JAX's variable of PJRT plugins: `name:path,name:path`."""
+
+
+def make_paths_absolute(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the relative paths of these variables made absolute, for a child that starts in another
+    directory. An empty entry is the working directory, as it is for Python and for the system's loader."""
+    made = dict(environment)
+    for name in filter(made.get, SEARCHED):
+        made[name] = os.pathsep.join(map(os.path.abspath, made[name].split(os.pathsep)))
+    if made.get(PLUGINS):
+        made[PLUGINS] = ",".join(map(_plugin_with_absolute_path, made[PLUGINS].split(",")))
+    return made
+
+
+def _plugin_with_absolute_path(plugin: str) -> str:
+    name, separator, path = plugin.partition(os.pathsep)
+    is_path = os.sep in path or path.endswith(".json")  # otherwise the loader searches for the library
+    return f"{name}{separator}{os.path.abspath(path) if is_path else path}"
 
 
 def _is_checkout(directory: Path) -> bool:
