@@ -9,6 +9,7 @@ import os
 import subprocess
 from collections.abc import Mapping
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,20 @@ CHECKOUT = SOURCE.parent if _is_checkout(SOURCE.parent) else None
 """The checkout that holds this package; None if the package is installed without a checkout."""
 
 
+def describe_version() -> str:
+    """The version, the commit and whether it was clean, where they are known, and the release of JAX, in one line."""
+    state = _state()
+    parts = [f"meshmark {__version__}"]
+    if state.get("commit"):
+        clean = {True: " (clean)", False: " (with changes)", None: ""}[state.get("clean")]
+        parts.append(f"commit {state['commit'][:12]}{clean}")
+    try:
+        parts.append(f"jax {metadata.version('jax')}")
+    except metadata.PackageNotFoundError:
+        parts.append("no jax")
+    return ", ".join(parts)
+
+
 def suite() -> dict[str, Any]:
     """The state of the suite, for the first line of a run.
 
@@ -64,9 +79,13 @@ def suite() -> dict[str, Any]:
     in an installed wheel or an unpacked source distribution, None if neither gives them; `digest`, of the package's
     files.
     """
-    state = (_git_state(CHECKOUT) if CHECKOUT else {}) or _built_state()
+    state = _state()
     named = {name: state.get(name) for name in ("commit", "clean")}
     return {"version": __version__, **named, "digest": digest_package()}
+
+
+def _state() -> dict[str, Any]:
+    return (_git_state(CHECKOUT) if CHECKOUT else {}) or _built_state()
 
 
 def _built_state() -> dict[str, Any]:
