@@ -94,8 +94,10 @@ class Controller:
         """Keep the session, and say if Ctrl-C would not end it, also under -q. Only rank 0 prints this."""
         self.session = session
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter and (text := interrupts.ignored()):
-            reporter.write_line(f"meshmark: {text}")
+        if reporter and (ignored := interrupts.ignored()):
+            width = self.config.get_terminal_writer().fullwidth
+            for part in text.wrap(f"meshmark: {ignored}", width):
+                reporter.write_line(part)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note when a case starts, because a case that kills its worker can't report its duration."""
