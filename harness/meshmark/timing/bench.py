@@ -3,7 +3,7 @@
 
 One child times one family of operations on all meshes and sizes, so that the points of a sweep, and the cases it is
 compared with, come from one process. With several processes all of this repeats, one process at a time, because
-identical processes differ more than the samples of one (27 to 35 percent were measured between them on two cores).
+identical processes differ more than the samples of one (docs/benchmarks.md has the figures).
 """
 
 from __future__ import annotations
