@@ -239,7 +239,7 @@ def _take(
 def mark_known(record: dict[str, Any], issues: Sequence[Issue]) -> None:
     """Change the verdict of a bad timing line to `known` if a listed issue covers it."""
     for issue in issues:
-        failure = record["check"], record["verdict"], record["reason"]
+        failure = record["check"], record["verdict"], record["reason"], record.get("stderr")
         if issue.covers(record["case"]) and issue.explains(*failure):
             record |= {"was": record["verdict"], "verdict": "known", "link": issue.link}
             record["reason"] = f"{issue.why} | {record['reason']}"
