@@ -19,7 +19,7 @@ from meshmark.core.text import counted, number
 from meshmark.records import run_line
 from meshmark.records.reading import Judged, Records
 from meshmark.records.run_definition import RunLine
-from meshmark.report import interpretation_tables, sent, summary, topology_tables
+from meshmark.report import interpretation_tables, rounding, sent, summary, topology_tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ def row(judged: Judged, records: Records) -> dict[str, Any]:
         "reason": plain(judged.reason),
         "error": error,
         "bound": bound,
-        "error_over_bound": _ratio(error, bound),
+        "error_over_bound": rounding.significant(_ratio(error, bound)),
         "collectives": plain(_collectives(last.get("collectives"))),
         "jax": plain(field(versions, "jax")),
         "backend": plain(field(run.get("facts"), "backend")),
