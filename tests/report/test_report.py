@@ -19,7 +19,7 @@ pytest.importorskip("bokeh", reason="the page needs Bokeh: pip install -e '.[pag
 pytest.importorskip("jinja2", reason="the page needs Jinja: pip install -e '.[page]'")
 
 from meshmark.commands import main as cli
-from meshmark.report import latex, report, report_check
+from meshmark.report import latex, report, report_check, tables
 from tests.browser import records as made_up
 
 
@@ -220,23 +220,100 @@ def test_latex_is_escaped(value, shown):
     assert latex.escape_latex(value) == shown
 
 
-def test_latex_compiles_where_it_can(texts, tmp_path):
+PAGE_OF_RESULTS = ROOT / "results" / "page"
+
+
+@pytest.mark.parametrize("name", ["made up", "published"])
+def test_latex_compiles_within_a_column_where_it_can(texts, tmp_path, name):
     if shutil.which("pdflatex") is None:
         pytest.skip("no pdflatex here")
-    text = (
-        "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n"
-        + texts["tables.tex"]
-        + "\\end{document}"
-    )
+    made = texts["tables.tex"] if name == "made up" else (PAGE_OF_RESULTS / "tables.tex").read_text("utf-8")
+    text = f"\\documentclass{{article}}\\usepackage{{booktabs}}\\begin{{document}}\n{made}\\end{{document}}"
     (tmp_path / "x.tex").write_text(text)
     subprocess.run(
         ["pdflatex", "-interaction=batchmode", "-halt-on-error", "x.tex"], cwd=tmp_path, check=True
     )
+    assert "Overfull" not in (tmp_path / "x.log").read_text("utf-8", errors="replace")
+
+
+def tex_tables(text):
+    """The rows of each table of LaTeX, with its header, as lists of cells."""
+    for table in re.findall(r"\\toprule\n(.*?)\\bottomrule", text, re.DOTALL):
+        yield [row.split(" & ") for row in table.replace("\\midrule\n", "").split(" \\\\\n") if row]
+
+
+def test_latex_tables_are_narrow(texts):
+    """In footnote size a column of text holds about 85 characters; a gap between two columns takes one and a half."""
+    published = (PAGE_OF_RESULTS / "tables.tex").read_text("utf-8")
+    found = [*tex_tables(texts["tables.tex"]), *tex_tables(published)]
+    assert len(found) > 2
+    for rows in found:
+        assert sum(max(map(len, column)) + 1.5 for column in zip(*rows, strict=True)) < 90, rows[0]
+
+
+def test_a_long_device_kind_is_cut_at_a_word():
+    run = {
+        "key": "k",
+        "class": "real",
+        "release": "0.12.0.1",
+        "devices": 1024,
+        "processes": 128,
+        "machine": "",
+    }
+    assert latex.short_names([run | {"kind": "NVIDIA Long Name With 80GB"}]) == {
+        "k": "0.12.0.1, 128x8 NVIDIA Long"
+    }
+    assert latex.short_names([run | {"kind": "Unbelievable-1"}]) == {"k": "0.12.0.1, 128x8 Unbelievable"}
+
+
+def test_equal_short_names_get_numbers():
+    run = {
+        "class": "virtual",
+        "release": "0.12.0.1",
+        "devices": 8,
+        "processes": 1,
+        "kind": "cpu",
+        "machine": "",
+    }
+    named = latex.short_names([run | {"key": "a"}, run | {"key": "b"}, run | {"key": "c", "processes": 2}])
+    assert named == {
+        "a": "0.12.0.1, 8 virtual cpu (1)",
+        "b": "0.12.0.1, 8 virtual cpu (2)",
+        "c": "0.12.0.1, 2x4 virtual cpu",
+    }
+
+
+def markdown_tables(text):
+    """(the number of rows, the line two below) of each table of Markdown."""
+    lines = [*text.splitlines(), "", ""]
+    start = None
+    for place, line in enumerate(lines):
+        if line.startswith("|"):
+            start = place if start is None else start
+        elif start is not None:
+            yield place - start - 2, lines[place + 1]
+            start = None
+
+
+def test_every_table_is_capped_unless_asked(source, monkeypatch):
+    found = report.find_records([source])
+    whole = report.make_report(found.sources, found.beside, long=True)
+    monkeypatch.setattr(tables, "ONE_PAGE", 1)
+    short = report.make_report(found.sources, found.beside)
+    for name in ("summary.md", "conformance.md", "timings.md"):
+        each, longer = list(markdown_tables(short[name])), list(markdown_tables(whole[name]))
+        assert len(each) == len(longer) and max(rows for rows, _ in longer) > 1
+        for (rows, below), (of, below_whole) in zip(each, longer, strict=True):
+            assert rows == 1 and (f"{of - 1} more row" in below) == (of > 1), below
+            assert "more row" not in below_whole
+    assert [len(rows) for rows in tex_tables(short["tables.tex"])] == [2] * 3
+    assert "more rows: meshmark report -{}-long" in short["tables.tex"]
+    assert all(len(rows) > 2 for rows in tex_tables(whole["tables.tex"]))
 
 
 def test_latex_has_the_figures_and_balances(texts):
     text = texts["tables.tex"]
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 2
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 3
     assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
     assert "none" in text
     assert "1.20" not in text and "single run" in text, "a factor without an interval is not published"
@@ -246,8 +323,8 @@ def test_a_factor_of_several_cells_has_its_interval_in_every_table(tmp_path):
     for number in (5, 6):
         made_up.file(tmp_path / f"{number}.jsonl", made_up.run("aaaa"), made_up.timed(processes=number))
         texts = report.make_report(report.find_records([tmp_path / f"{number}.jsonl"]).sources)
-        for name in ("summary.md", "tables.tex"):
-            row = next(li for li in texts[name].splitlines() if "auto" in li and "isolated" in li)
+        for name, start in (("summary.md", "| JAX"), ("tables.tex", "0.12.0.1, 8 virtual cpu & auto")):
+            row = next(li for li in texts[name].splitlines() if "auto" in li and li.startswith(start))
             assert ("1.20 (1.20-1.20)" in row) == (number == 6), row
             assert ("5 processes: no interval" in row) == (number == 5), row
 
