@@ -214,6 +214,9 @@ def test_formulas_and_markup_are_harmless(texts):
         ("a^b~c", r"a\textasciicircum{}b\textasciitilde{}c"),
         ("8 × µs ± 1–2", r"8 $\times$ $\mu$s $\pm$ 1--2"),
         ("日本", "??"),
+        ('say "yes"', r"say \texttt{\symbol{34}}yes\texttt{\symbol{34}}"),
+        ("''", "'{}'{}"),
+        ("?`", "?`{}"),
     ],
 )
 def test_latex_is_escaped(value, shown):
@@ -223,17 +226,52 @@ def test_latex_is_escaped(value, shown):
 PAGE_OF_RESULTS = ROOT / "results" / "page"
 
 
-@pytest.mark.parametrize("name", ["made up", "published"])
-def test_latex_compiles_within_a_column_where_it_can(texts, tmp_path, name):
+def compiled_log(tables_tex, directory, before=""):
+    """The log of pdflatex for an article with these tables. Without pdflatex the test is skipped."""
     if shutil.which("pdflatex") is None:
         pytest.skip("no pdflatex here")
+    head = rf"\documentclass{{article}}{before}\usepackage{{booktabs}}\begin{{document}}"
+    text = f"{head}\n{tables_tex}\\end{{document}}"
+    (directory / "x.tex").write_text(text)
+    ran = subprocess.run(
+        ["pdflatex", "-interaction=batchmode", "-halt-on-error", "x.tex"],
+        cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    log = (directory / "x.log").read_text("utf-8", errors="replace")
+    assert ran.returncode == 0, "\n".join(re.findall(r"^!.*(?:\n.*){0,6}", log, re.MULTILINE))
+    return log
+
+
+@pytest.mark.parametrize("name", ["made up", "published"])
+def test_latex_compiles_within_a_column_where_it_can(texts, tmp_path, name):
     made = texts["tables.tex"] if name == "made up" else (PAGE_OF_RESULTS / "tables.tex").read_text("utf-8")
-    text = f"\\documentclass{{article}}\\usepackage{{booktabs}}\\begin{{document}}\n{made}\\end{{document}}"
-    (tmp_path / "x.tex").write_text(text)
-    subprocess.run(
-        ["pdflatex", "-interaction=batchmode", "-halt-on-error", "x.tex"], cwd=tmp_path, check=True
-    )
-    assert "Overfull" not in (tmp_path / "x.log").read_text("utf-8", errors="replace")
+    log = compiled_log(made, tmp_path)
+    assert "Overfull" not in log and "Float too large" not in log
+
+
+@pytest.mark.parametrize("before", ["", r"\usepackage[T1]{fontenc}"])
+def test_every_character_compiles_anywhere_in_a_latex_table(tmp_path, before):
+    signs = [chr(c) for c in range(32, 127)] + ["×", "±", "µ", "·", "–", "é", "\n"]
+    rows = [[sign, f"{sign}8{sign}{sign}"] for sign in signs]
+    every = "".join(signs)
+    made = latex.table("signs", every, ["[8]", every[:40]], rows, [every, *signs])
+    compiled_log("\n".join(made), tmp_path, before)
+
+
+@pytest.mark.parametrize(("sign", "wrong"), [('"', r"\textquotedbl{}"), ("_", "_"), ("[", "[")])
+def test_a_wrong_escape_is_seen_where_latex_compiles(tmp_path, monkeypatch, sign, wrong):
+    monkeypatch.setitem(latex.SPECIAL, sign, wrong)
+    monkeypatch.setattr(latex, "_row", lambda cells: " & ".join(map(latex.escape_latex, cells)) + r" \\")
+    made = "\n".join(latex.table("x", "x", ["a", "b"], [["1", "2"], [sign, sign]]))
+    with pytest.raises(AssertionError):
+        compiled_log(made, tmp_path)
+
+
+def test_a_row_may_start_as_an_option_of_a_line_break():
+    made = list(latex.table("x", "x", ["a", "b"], [["[8]", "1"], ["*", "2"], ["", "*"]]))
+    assert [line for line in made if line.endswith(r" \\")] == [
+        r"a & b \\", r"{}[8] & 1 \\", r"{}* & 2 \\", r" & * \\"
+    ]  # fmt: skip
 
 
 def tex_tables(text):

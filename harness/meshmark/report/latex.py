@@ -27,7 +27,9 @@ SPECIAL = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': r"\texttt{\symbol{34}}",  # \textquotedbl is an error in the encoding that LaTeX starts with (OT1)
+    "'": "'{}",  # two marks in a row, or one after ? or !, would become one other character
+    "`": "`{}",
     "×": r"$\times$",
     "±": r"$\pm$",
     "µ": r"$\mu$",
@@ -41,6 +43,12 @@ def escape_latex(value: Any) -> str:
     """A value as LaTeX text that shows exactly these characters; a character unknown to plain LaTeX becomes `?`."""
     shown = "".join(SPECIAL.get(c, c if c.isascii() else "?") for c in plain(value))
     return shown.replace("--", "-{}-").replace(DASH, "--")
+
+
+def _row(cells: Sequence[Any]) -> str:
+    """One row of a table. LaTeX would read a bracket or a star at its start as an option of the line break above it."""
+    text = " & ".join(map(escape_latex, cells))
+    return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"
 
 
 def table(
@@ -58,10 +66,10 @@ def table(
     yield rf"\caption{{{escape_latex(caption)}}}\label{{tab:{label}}}"
     yield rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}"
     yield r"\toprule"
-    yield " & ".join(map(escape_latex, header)) + r" \\"
+    yield _row(header)
     yield r"\midrule"
     for row in rows[:most]:
-        yield " & ".join(map(escape_latex, row)) + r" \\"
+        yield _row(row)
     yield r"\bottomrule"
     yield r"\end{tabular}"
     if most is not None and len(rows) > most:
