@@ -130,3 +130,57 @@ def test_choosing_runs_changes_columns_and_the_address(open_page):
     again = open_page("#" + tab.url.partition("#")[2])
     assert again.locator(".matrix thead tr:first-child th").count() == before + 1
     assert again.is_checked("label:has-text('v5e:2x4') input")
+
+
+@pytest.mark.parametrize("names", ["abc", "cab", "bca"])
+def test_a_factor_is_of_the_file_with_an_interval_and_most_cells(open_file, tmp_path, names):
+    """Of three files one has few cells, one more, and one most, but of one process without an interval."""
+    first = made_up.run("aaaa")
+    for name, lines in zip(
+        names,
+        (made_up.stepped(6), made_up.timed(processes=6), made_up.timed() + made_up.stepped()),
+        strict=True,
+    ):
+        own = [line for line in lines if line.get("cadence") == "isolated"]
+        made_up.file(tmp_path / "in" / f"{name}.jsonl", first, own)
+    card = open_file(make(tmp_path / "in")).locator("#answers-cards").text_content()
+    assert "Time over manual: auto 1.20 (1.20–1.20); explicit 1.00" in card, card
+    assert "the median of 14 cells, with a 95 % interval over 6 processes" in card, card
+
+
+def test_speed_opens_on_a_machine_with_figures_and_empty_charts_say_why(open_file, tmp_path):
+    """One real device whose only time is refused, another with contractions alone, and virtual devices with all."""
+    refused = [line | {"verified": False, "verdict": "fail"} for line in made_up.stepped()[:1]]
+    products = [line for line in made_up.timed() if line.get("operation") == "matmul"]
+    one = {"virtual": False, "num_devices": 1}
+    made_up.file(tmp_path / "in" / "a.jsonl", made_up.run("aaaa", kind="GPU A", **one), refused)
+    made_up.file(tmp_path / "in" / "b.jsonl", made_up.run("bbbb", kind="GPU B", **one), products)
+    made_up.file(tmp_path / "in" / "c.jsonl", made_up.run("cccc"), made_up.timed())
+    tab = open_file(make(tmp_path / "in"), "#view=speed")
+    machines = tab.locator("#s-machine option").all_inner_texts()
+    assert "GPU A" in machines[0], "the test means nothing if the machine without figures is not the first"
+    assert "GPU B" in tab.eval_on_selector("#s-machine", "e => e.selectedOptions[0].textContent")
+    for chart in ("bw", "scale"):
+        tab.eval_on_selector(f"#{chart}-chart", "e => e.scrollIntoView()")
+        shows(tab, f"#{chart}-chart", "One device")
+        assert tab.inner_text(f"#{chart}-table") == "", "nothing more stands below an empty chart"
+    only = open_file(make(tmp_path / "in"), "#view=speed&smachine=none")
+    assert "GPU B" in only.eval_on_selector("#s-machine", "e => e.selectedOptions[0].textContent")
+
+
+def test_without_times_the_section_of_speed_is_one_sentence(open_file, tmp_path):
+    made_up.file(tmp_path / "in" / "a.jsonl", made_up.run("aaaa"), made_up.judged())
+    tab = open_file(make(tmp_path / "in"), "#view=speed")
+    shows(tab, "#speed-note", "No times among these records.")
+    assert tab.locator("#speed h3:visible, #speed .chart:visible").count() == 0
+
+
+def test_the_table_of_runs_names_the_must_pass_list(open_page):
+    tab = open_page("#view=runs")
+    tab.wait_for_selector("#runs-out table")
+    heads = tab.locator("#runs-out thead th").all_inner_texts()
+    column = next(n for n, text in enumerate(heads) if text.startswith("list"))
+    shown = {
+        row.locator("th, td").nth(column).inner_text() for row in tab.locator("#runs-out tbody tr").all()
+    }
+    assert shown > {""} and all(text.isdigit() for text in shown - {""})

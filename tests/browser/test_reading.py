@@ -105,6 +105,25 @@ def test_nothing_is_cut_at_any_width(open_file, published, width):
         assert tab.eval_on_selector_all(place, beyond) == [], place
 
 
+WIDER = """() => [...document.querySelectorAll(".matrix .cell:not([hidden])")].filter((e) => {
+  const text = document.createRange(); text.selectNodeContents(e);
+  return text.getBoundingClientRect().width > e.clientWidth; }).map((e) => e.textContent)"""
+"""Cells of the matrix whose text is wider than they are."""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_cells_of_the_matrix_hold_their_text(open_file, published, width):
+    tab = open_file(published, "#q=x&view=matrix", width=width)
+    tab.wait_for_function("() => document.querySelectorAll('.matrix tbody tr:not([hidden])').length > 100")
+    assert tab.locator(".matrix .cell:visible").count() > 100
+    assert tab.evaluate(WIDER) == []
+    box = "[box.scrollWidth, box.clientWidth]"
+    wide, seen = tab.eval_on_selector("#matrix-box", f"box => {box}")
+    assert wide < (1.6 if width == 1280 else 3) * seen, "three runs are not much wider than the box"
+    tab.add_style_tag(content=".matrix { --cell: 2rem !important; } .cell { min-width: 0 !important; }")
+    assert (tab.evaluate(WIDER) != []) == (width == 1280), "narrower cells are seen"
+
+
 def test_modes_are_of_several_devices_and_speed_is_of_real_ones(open_file, published):
     tab = open_file(published)
     chosen = "e => e.selectedOptions[0].textContent"

@@ -169,7 +169,7 @@ def test_a_planted_growth_is_found():
     finding = only["auto", "wire_bytes"]
     assert finding.slope == pytest.approx(1.0) and finding.first == 1.0 and finding.last == 256
     assert str(finding) == (
-        "bytes a device sends, psum, strong scaling on v5p: 256 times theory on 1,024 devices and 1 times on 4"
+        "bytes sent per device, psum, strong scaling on v5p: 256 times theory on 1,024 devices and once on 4"
         " (n^1.00 beyond theory) in mode auto"
     )
 
@@ -239,9 +239,30 @@ def test_markdown_says_what_is_found_and_what_differs():
     lines = [line(n, m, wire_bytes=2000.0 if m == "auto" else 1000.0) for n in COUNTS for m in growth.MODES]
     text = shown([*lines, line(8, "manual", verdict="crash", reason="signal 6")])
     assert "What grows faster than its theory\n\nNothing." in text
-    assert "| psum | strong | auto | 2 | all | all-reduce |" in text
+    assert "| psum | strong | auto | 2 | 1 | all | all-reduce |" in text
     assert "2000 / 1000 / 1000" in text and "2 us (memory)" in text and "jax 0.12.0.1" in text
     assert "crash, signal 6" in text
+
+
+def test_bytes_are_relative_to_what_manual_mode_compiles_to():
+    """Where manual mode too sends twice what it spells, the other modes send no more than it."""
+    lines = [line(n, m, wire_bytes=2000.0 if n > 16 else 1000.0) for n in COUNTS for m in growth.MODES]
+    many = ", ".join(f"{n:,}" for n in COUNTS if n > 16)
+    assert f"| psum | strong | auto, explicit, manual | 1 | 2 | {many} | all-reduce |" in shown(lines)
+    alone = shown([line(n, wire_bytes=2000.0) for n in COUNTS])
+    assert "than it spells\n\nNothing." in alone, "there is no factor without manual mode"
+
+
+@pytest.mark.parametrize(
+    ("chip", "names"),
+    [("v5p", ("v5p-strong", "v5p-weak", "v5p-8192-layers")), ("h100", ("h100",))],
+)
+def test_the_documents_are_of_the_published_records(chip, names):
+    of = ROOT / "results" / "compile-only" / "0.12.0.1" / "growth"
+    lines, runs = growth_command.read_growth_lines([of / f"{name}.jsonl" for name in names])
+    text = growth_report.write_markdown(growth.grouped(lines), lines, runs)
+    published = (ROOT / "docs" / f"growth-{chip}.md").read_text(encoding="utf-8")
+    assert text.partition("Made by Meshmark")[0] == published.partition("Made by Meshmark")[0]
 
 
 def test_markdown_escapes_what_records_say():

@@ -11,7 +11,7 @@ pytest.importorskip("jinja2", reason="the page needs Jinja: pip install -e '.[pa
 
 from meshmark.levels import must_pass
 from meshmark.records import reading
-from meshmark.report import page, page_data, page_parts, report
+from meshmark.report import page, page_data, page_parts, report, summary_tables
 from tests.browser import records as made_up
 from tests.checkout import ROOT
 
@@ -136,10 +136,22 @@ def test_the_levels_of_several_processes_are_l4_alone(spread):
     assert [s["level"] for s in two["levels"]] == ["L4"]
     assert two["statement"].startswith("no level on 2 processes of 4 virtual CPU devices, JAX 0.12.0.1")
     assert [s["level"] for s in run_of(spread, "new.jsonl")["levels"]] == ["L0", "L1", "L2", "L3"]
-    header, rows = report.levels(spread)
-    assert header == ["run", "devices", "level met", "L0", "L1", "L2", "L3", "L4"]
+    header, rows = summary_tables.levels(spread)
+    assert header == ["run", "devices", "level met", "list", "L0", "L1", "L2", "L3", "L4"]
     [row] = [r for r in rows if r[0] == two["label"]]
-    assert row[1:7] == ["virtual", "none", "", "", "", ""] and re.fullmatch(r"\d+ of \d+", row[7])
+    assert row[1:3] == ["virtual", "none"] and row[4:8] == ["", "", "", ""]
+    assert re.fullmatch(r"\d+ of \d+", row[8])
+
+
+def test_the_table_of_levels_names_the_list_of_each_run(spread):
+    """A run that met an older list met fewer cases, so that the table says which."""
+    levels = [{"level": level, "list": 3, "cases": 9, "pass": 9, "known": 0} for level in ("L0", "L1")]
+    old = run_of(spread, "new.jsonl") | {"label": "an old run", "levels": levels, "met": "L1"}
+    newer = old | {"label": "a newer run", "levels": [one | {"list": 5} for one in levels]}
+    header, rows = summary_tables.levels({"runs": [old, newer]})
+    assert [row[header.index("list")] for row in rows] == ["3", "5"]
+    text = "\n".join(summary_tables.summary(spread))
+    assert "*list* is the version of the must-pass lists" in text and "L4 repeats L0 to L3" in text
 
 
 def test_a_failure_over_processes_gets_no_script_of_one(spread, data):

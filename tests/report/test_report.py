@@ -19,7 +19,7 @@ pytest.importorskip("bokeh", reason="the page needs Bokeh: pip install -e '.[pag
 pytest.importorskip("jinja2", reason="the page needs Jinja: pip install -e '.[page]'")
 
 from meshmark.commands import main as cli
-from meshmark.report import latex, report, report_check
+from meshmark.report import latex, report, report_check, tables
 from tests.browser import records as made_up
 
 
@@ -214,29 +214,144 @@ def test_formulas_and_markup_are_harmless(texts):
         ("a^b~c", r"a\textasciicircum{}b\textasciitilde{}c"),
         ("8 × µs ± 1–2", r"8 $\times$ $\mu$s $\pm$ 1--2"),
         ("日本", "??"),
+        ('say "yes"', r"say \texttt{\symbol{34}}yes\texttt{\symbol{34}}"),
+        ("''", "'{}'{}"),
+        ("?`", "?`{}"),
     ],
 )
 def test_latex_is_escaped(value, shown):
     assert latex.escape_latex(value) == shown
 
 
-def test_latex_compiles_where_it_can(texts, tmp_path):
+PAGE_OF_RESULTS = ROOT / "results" / "page"
+
+
+def compiled_log(tables_tex, directory, before=""):
+    """The log of pdflatex for an article with these tables. Without pdflatex the test is skipped."""
     if shutil.which("pdflatex") is None:
         pytest.skip("no pdflatex here")
-    text = (
-        "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n"
-        + texts["tables.tex"]
-        + "\\end{document}"
-    )
-    (tmp_path / "x.tex").write_text(text)
-    subprocess.run(
-        ["pdflatex", "-interaction=batchmode", "-halt-on-error", "x.tex"], cwd=tmp_path, check=True
-    )
+    head = rf"\documentclass{{article}}{before}\usepackage{{booktabs}}\begin{{document}}"
+    text = f"{head}\n{tables_tex}\\end{{document}}"
+    (directory / "x.tex").write_text(text)
+    ran = subprocess.run(
+        ["pdflatex", "-interaction=batchmode", "-halt-on-error", "x.tex"],
+        cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    log = (directory / "x.log").read_text("utf-8", errors="replace")
+    assert ran.returncode == 0, "\n".join(re.findall(r"^!.*(?:\n.*){0,6}", log, re.MULTILINE))
+    return log
+
+
+@pytest.mark.parametrize("name", ["made up", "published"])
+def test_latex_compiles_within_a_column_where_it_can(texts, tmp_path, name):
+    made = texts["tables.tex"] if name == "made up" else (PAGE_OF_RESULTS / "tables.tex").read_text("utf-8")
+    log = compiled_log(made, tmp_path)
+    assert "Overfull" not in log and "Float too large" not in log
+
+
+@pytest.mark.parametrize("before", ["", r"\usepackage[T1]{fontenc}"])
+def test_every_character_compiles_anywhere_in_a_latex_table(tmp_path, before):
+    signs = [chr(c) for c in range(32, 127)] + ["×", "±", "µ", "·", "–", "é", "\n"]
+    rows = [[sign, f"{sign}8{sign}{sign}"] for sign in signs]
+    every = "".join(signs)
+    made = latex.table("signs", every, ["[8]", every[:40]], rows, [every, *signs])
+    compiled_log("\n".join(made), tmp_path, before)
+
+
+@pytest.mark.parametrize(("sign", "wrong"), [('"', r"\textquotedbl{}"), ("_", "_"), ("[", "[")])
+def test_a_wrong_escape_is_seen_where_latex_compiles(tmp_path, monkeypatch, sign, wrong):
+    monkeypatch.setitem(latex.SPECIAL, sign, wrong)
+    monkeypatch.setattr(latex, "_row", lambda cells: " & ".join(map(latex.escape_latex, cells)) + r" \\")
+    made = "\n".join(latex.table("x", "x", ["a", "b"], [["1", "2"], [sign, sign]]))
+    with pytest.raises(AssertionError):
+        compiled_log(made, tmp_path)
+
+
+def test_a_row_may_start_as_an_option_of_a_line_break():
+    made = list(latex.table("x", "x", ["a", "b"], [["[8]", "1"], ["*", "2"], ["", "*"]]))
+    assert [line for line in made if line.endswith(r" \\")] == [
+        r"a & b \\", r"{}[8] & 1 \\", r"{}* & 2 \\", r" & * \\"
+    ]  # fmt: skip
+
+
+def tex_tables(text):
+    """The rows of each table of LaTeX, with its header, as lists of cells."""
+    for table in re.findall(r"\\toprule\n(.*?)\\bottomrule", text, re.DOTALL):
+        yield [row.split(" & ") for row in table.replace("\\midrule\n", "").split(" \\\\\n") if row]
+
+
+def test_latex_tables_are_narrow(texts):
+    """In footnote size a column of text holds about 85 characters; a gap between two columns takes one and a half."""
+    published = (PAGE_OF_RESULTS / "tables.tex").read_text("utf-8")
+    found = [*tex_tables(texts["tables.tex"]), *tex_tables(published)]
+    assert len(found) > 2
+    for rows in found:
+        assert sum(max(map(len, column)) + 1.5 for column in zip(*rows, strict=True)) < 90, rows[0]
+
+
+def test_a_long_device_kind_is_cut_at_a_word():
+    run = {
+        "key": "k",
+        "class": "real",
+        "release": "0.12.0.1",
+        "devices": 1024,
+        "processes": 128,
+        "machine": "",
+    }
+    assert latex.short_names([run | {"kind": "NVIDIA Long Name With 80GB"}]) == {
+        "k": "0.12.0.1, 128x8 NVIDIA Long"
+    }
+    assert latex.short_names([run | {"kind": "Unbelievable-1"}]) == {"k": "0.12.0.1, 128x8 Unbelievable"}
+
+
+def test_equal_short_names_get_numbers():
+    run = {
+        "class": "virtual",
+        "release": "0.12.0.1",
+        "devices": 8,
+        "processes": 1,
+        "kind": "cpu",
+        "machine": "",
+    }
+    named = latex.short_names([run | {"key": "a"}, run | {"key": "b"}, run | {"key": "c", "processes": 2}])
+    assert named == {
+        "a": "0.12.0.1, 8 virtual cpu (1)",
+        "b": "0.12.0.1, 8 virtual cpu (2)",
+        "c": "0.12.0.1, 2x4 virtual cpu",
+    }
+
+
+def markdown_tables(text):
+    """(the number of rows, the line two below) of each table of Markdown."""
+    lines = [*text.splitlines(), "", ""]
+    start = None
+    for place, line in enumerate(lines):
+        if line.startswith("|"):
+            start = place if start is None else start
+        elif start is not None:
+            yield place - start - 2, lines[place + 1]
+            start = None
+
+
+def test_every_table_is_capped_unless_asked(source, monkeypatch):
+    found = report.find_records([source])
+    whole = report.make_report(found.sources, found.beside, long=True)
+    monkeypatch.setattr(tables, "ONE_PAGE", 1)
+    short = report.make_report(found.sources, found.beside)
+    for name in ("summary.md", "conformance.md", "timings.md"):
+        each, longer = list(markdown_tables(short[name])), list(markdown_tables(whole[name]))
+        assert len(each) == len(longer) and max(rows for rows, _ in longer) > 1
+        for (rows, below), (of, below_whole) in zip(each, longer, strict=True):
+            assert rows == 1 and (f"{of - 1} more row" in below) == (of > 1), below
+            assert "more row" not in below_whole
+    assert [len(rows) for rows in tex_tables(short["tables.tex"])] == [2] * 3
+    assert "more rows: meshmark report -{}-long" in short["tables.tex"]
+    assert all(len(rows) > 2 for rows in tex_tables(whole["tables.tex"]))
 
 
 def test_latex_has_the_figures_and_balances(texts):
     text = texts["tables.tex"]
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 2
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 3
     assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
     assert "none" in text
     assert "1.20" not in text and "single run" in text, "a factor without an interval is not published"
@@ -246,8 +361,8 @@ def test_a_factor_of_several_cells_has_its_interval_in_every_table(tmp_path):
     for number in (5, 6):
         made_up.file(tmp_path / f"{number}.jsonl", made_up.run("aaaa"), made_up.timed(processes=number))
         texts = report.make_report(report.find_records([tmp_path / f"{number}.jsonl"]).sources)
-        for name in ("summary.md", "tables.tex"):
-            row = next(li for li in texts[name].splitlines() if "auto" in li and "isolated" in li)
+        for name, start in (("summary.md", "| JAX"), ("tables.tex", "0.12.0.1, 8 virtual cpu & auto")):
+            row = next(li for li in texts[name].splitlines() if "auto" in li and li.startswith(start))
             assert ("1.20 (1.20-1.20)" in row) == (number == 6), row
             assert ("5 processes: no interval" in row) == (number == 5), row
 

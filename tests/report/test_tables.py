@@ -17,6 +17,7 @@ from meshmark.operations.record_lines import case_lines
 from meshmark.records.reading import Judged, RecordError, Records, read_records
 from meshmark.records.writing import dumps
 from meshmark.report import summary, tables
+from tests.browser import records as made_up
 
 FACTS = {
     "versions": {"jax": "0.12.0.1", "jaxlib": "0.12.0.1"},
@@ -280,8 +281,17 @@ def test_without_pandas_the_command_says_what_to_install(file, capsys, monkeypat
 
 def test_a_file_without_cases(tmp_path):
     path = write(tmp_path / "empty.jsonl", [RUN])
-    assert "0 cases: none" in tables.make_tables([read_records(path)], ["md", "csv"])["md"]
+    text = tables.make_tables([read_records(path)], ["md", "csv"])["md"]
+    assert "0 cases: none" in text and "Every case passes." not in text
     assert isinstance(read_records(path), Records)
+
+
+def test_a_file_of_times_alone_has_no_chapter(tmp_path, file):
+    path = tmp_path / "times.jsonl"
+    made_up.file(path, RUN, made_up.timed())
+    text = tables.make_tables([read_records(path), read_records(file)], ["md"])["md"]
+    assert text.count("\n## ") == 1 and "0 cases" not in text
+    assert "1 record file with times and without cases: no chapter here." in text
 
 
 @given(

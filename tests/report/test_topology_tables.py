@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 
 import pytest
@@ -12,6 +13,7 @@ from meshmark.commands import main as cli
 from meshmark.records import reading
 from meshmark.records.reading import Records
 from meshmark.report import tables, topology_tables
+from tests.checkout import ROOT
 
 
 def case(mode, sent, excess=0.0, place="v5e:2x4", operation="psum_scatter", kind="all-reduce", **more):
@@ -73,14 +75,49 @@ def run(tmp_path):
 def test_overview_has_the_factor_of_each_mode(run, tmp_path):
     found = topology_tables.find_compiled_cases([read(tmp_path / "r.jsonl", run)])
     places = ["v5e:2x4", "v5p:4x4x4"]
-    assert topology_tables.overview(found, places) == [["psum_scatter", "2 / 2 / 1", "2 / - / 2"]]
+    assert topology_tables.overview(found, places) == [["psum_scatter", "2", "1 / -"]]
+    assert topology_tables.beyond_spelling(found, places) == [["psum_scatter", "1", "2"]]
 
 
 def test_what_differs_is_one_row_for_modes_and_topologies_that_agree(run, tmp_path):
     found = topology_tables.find_compiled_cases([read(tmp_path / "r.jsonl", run)])
     assert topology_tables.differing(found) == [
-        ["psum_scatter", "axes=x+y", "auto, explicit, manual", "1 all-reduce", "2", "v5e:2x4, v5p:4x4x4"]
+        ["psum_scatter", "axes=x+y", "auto, explicit, manual", "1 all-reduce", "1 to 2", "1 to 2",
+         "v5e:2x4, v5p:4x4x4"]
+    ]  # fmt: skip
+
+
+def test_bytes_are_relative_to_what_manual_mode_compiles_to(tmp_path):
+    """Where manual mode too sends twice what it spells, auto sends no more than it."""
+    lines = [case(mode, 7168.0, 3584.0) for mode in topology_tables.MODES]
+    found = topology_tables.find_compiled_cases([read(tmp_path / "r.jsonl", lines)])
+    assert [(c.times, c.over_spelled) for c in found] == [(1, 2)] * 3
+    text = "\n".join(topology_tables.chapter(found))
+    assert "| psum_scatter | 1 |" in text and "| times manual | manual over spelled |" in text
+
+
+def test_without_a_good_manual_case_there_is_no_factor(tmp_path):
+    """A case without its manual case, and beside one that fails; and a case that fails itself is left out."""
+    lines = [
+        case("auto", 7168.0, 3584.0),
+        case("auto", 7168.0, 3584.0, operation="psum"),
+        case("manual", 3584.0, operation="psum", verdict="fail"),
     ]
+    found = topology_tables.find_compiled_cases([read(tmp_path / "r.jsonl", lines)])
+    assert [c.operation for c in found] == ["psum_scatter", "psum"]
+    assert all(math.isnan(c.times) for c in found)
+    assert topology_tables.overview(found, ["v5e:2x4"]) == [] == topology_tables.differing(found)
+
+
+def test_the_largest_finite_factor_comes_first(tmp_path):
+    lines = [
+        *(case("auto", 64.0, operation="psum"), case("manual", 0.0, operation="psum")),
+        *(case("auto", 8.0, operation="pmax"), case("manual", 4.0, operation="pmax")),
+        *(case("auto", 64.0, operation="pmin"), case("manual", 4.0, operation="pmin")),
+    ]
+    found = topology_tables.find_compiled_cases([read(tmp_path / "r.jsonl", lines)])
+    for rows in (topology_tables.overview(found, ["v5e:2x4"]), topology_tables.differing(found)):
+        assert [row[0] for row in rows] == ["pmin", "pmax", "psum"]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +151,7 @@ def test_the_tables_command_shows_it(run, tmp_path, capsys):
     pytest.importorskip("pandas", reason="pandas is not installed")
     assert cli.main(["tables", str(written(tmp_path / "r.jsonl", run))]) == 0
     shown = capsys.readouterr().out
-    assert "## Modes by topology" in shown and "| psum_scatter | 2 / 2 / 1 | 2 / - / 2 |" in shown
+    assert "## Modes by topology" in shown and "| psum_scatter | 2 | 1 / - |" in shown
 
 
 def test_what_only_compiled_is_no_failure(tmp_path):
@@ -129,6 +166,14 @@ def test_what_only_compiled_is_no_failure(tmp_path):
     assert "## JAX 0.12.0.1 compiled for v5e:2x4" in text
     listed = text.partition("### What does not pass")[2].partition("###")[0]
     assert "psum_scatter/axes=x+y/manual" in listed and "psum_scatter/axes=x+y/auto" not in listed
+
+
+def test_the_document_has_the_tables_of_the_published_records():
+    names = ("v5e.2x4", "v5p.4x4x4", "v6e.16x16", "tpu7x.2x2x1", "h100.8", "h100.1024")
+    of = ROOT / "results" / "compile-only" / "0.12.0.1"
+    files = [reading.read_records(of / f"{name}.jsonl") for name in names]
+    chapter = "\n".join(topology_tables.chapter(topology_tables.find_compiled_cases(files)))
+    assert chapter in (ROOT / "docs" / "topologies.md").read_text()
 
 
 def test_no_topology_no_chapter(tmp_path):

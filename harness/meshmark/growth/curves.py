@@ -266,10 +266,10 @@ def _known(pairs: Iterable[tuple[int, Any]]) -> list[tuple[int, float]]:
 
 
 QUANTITIES = {
-    "wire_bytes": "bytes a device sends",
+    "wire_bytes": "bytes sent per device",
     "collective_runs": "collectives run",
-    "memory_bytes": "memory of a device",
-    "flops": "flops of a device",
+    "memory_bytes": "memory per device",
+    "flops": "flops per device",
     "compile_s": "compile seconds",
 }
 """The quantities that are compared with theory, with their names."""
@@ -308,9 +308,10 @@ class ExcessGrowth:
         """The text of the finding without the mode."""
         few, many = self.devices
         s = self.series
+        first = "once" if f"{self.first:.3g}" == "1" else f"{self.first:.3g} times"
         return (
             f"{QUANTITIES[self.quantity]}, {s.operation}, {s.scaling} scaling on {s.chip}: {self.last:.3g} times theory"
-            f" on {many:,} devices and {self.first:.3g} times on {few} (n^{self.slope:.2f} beyond theory)"
+            f" on {many:,} devices and {first} on {few} (n^{self.slope:.2f} beyond theory)"
         )
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ from meshmark import __version__
 from meshmark.core import extras
 from meshmark.core.escaping import escape_markdown as escaped
 from meshmark.core.escaping import plain
-from meshmark.growth.curves import MODES, MOVING, GrowthError, Series, find_excess_growth
+from meshmark.growth.curves import MODES, MOVING, GrowthError, Series, find_excess_growth, manual_of
 from meshmark.operations import OPERATIONS
 
 PLOTTED = {
@@ -88,12 +88,13 @@ def _markdown(
     if not found:
         yield "Nothing."
     yield ""
-    yield "## What sends more than manual mode spells, or gets another collective"
+    yield "## What sends other bytes than manual mode, or manual mode other bytes than it spells"
     yield ""
     rows = list(_excess(every))
     if rows:
-        yield "| operation | scaling | mode | times what is spelled | on devices | compiled to |"
-        yield "|---|---|---|---|---|---|"
+        header = "operation | scaling | mode | times manual | manual over spelled | on devices | compiled to"
+        yield f"| {header} |"
+        yield "|---|---|---|---|---|---|---|"
         yield from rows
     else:
         yield "Nothing."
@@ -134,25 +135,39 @@ def _markdown(
 
 
 def _excess(every: Sequence[Series]) -> Iterator[str]:
-    """One row per series whose wire bytes differ from the contract, with the factor at both ends."""
+    """One row per series whose bytes differ from those that manual mode compiles to, or whose manual mode sends other
+    bytes than it spells, with both factors at the fewest and at the most of these devices. "-": without manual mode."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for one in every:
-        expected = dict(one.expected("wire_bytes"))
-        ratios = [
-            (n, v / expected[n] if expected[n] else math.inf)
+        manual, spelled = manual_of(one, every), dict(one.expected("wire_bytes"))
+        compiled = dict(manual.seen("wire_bytes")) if manual else {}
+        points = [
+            (n, _over(v, compiled.get(n)), _over(compiled.get(n), spelled.get(n)))
             for n, v in one.seen("wire_bytes")
-            if n in expected
         ]
-        off = [(n, ratio) for n, ratio in ratios if abs(ratio - 1) > 0.01]
+        off = [point for point in points if any(f is not None and abs(f - 1) > 0.01 for f in point[1:])]
         if not off:
             continue
         last = next(line for line in one.lines if line["devices"] == off[-1][0])
         kinds = ", ".join({plain(c["kind"]): None for c in last["collectives"]})
-        times = " to ".join({f"{off[0][1]:.3g}": None, f"{off[-1][1]:.3g}": None})
-        where = "all" if len(off) == len(ratios) else ", ".join(f"{n:,}" for n, _ in off)
-        rows.setdefault((one.operation, one.scaling, times, where, kinds), []).append(one.mode)
+        factors = [_ends([point[column] for point in off]) for column in (1, 2)]
+        where = "all" if len(off) == len(points) else ", ".join(f"{n:,}" for n, *_ in off)
+        rows.setdefault((one.operation, one.scaling, *factors, where, kinds), []).append(one.mode)
     for (operation, scaling, *rest), modes in rows.items():
         yield "| " + " | ".join(map(escaped, (operation, scaling, ", ".join(modes), *rest))) + " |"
+
+
+def _over(value: float | None, other: float | None) -> float | None:
+    """The ratio of two numbers of bytes; infinite if only the second is 0. None if one is not known."""
+    if value is None or other is None:
+        return None
+    return value / other if other else math.inf if value else 1.0
+
+
+def _ends(factors: Sequence[float | None]) -> str:
+    """The first and the last of some factors as text; "-" if none is known."""
+    known = [f for f in factors if f is not None]
+    return " to ".join({f"{f:.3g}": None for f in (known[0], known[-1])}) if known else "-"
 
 
 def _first(of: Mapping[str, Series]) -> Mapping[str, Any]:

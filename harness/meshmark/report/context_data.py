@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from meshmark.growth import curves
 from meshmark.growth import lines as growth_lines
 from meshmark.records import reading
 from meshmark.records.reading import Records
+from meshmark.report.rounding import rounded
 from meshmark.weather import history
 
 OTHERS = "meshmark-others-1"
@@ -168,7 +168,7 @@ def _place(place: str, releases: Sequence[history.Release]) -> dict[str, Any]:
                 "programs": len({c.case for c in found}),
                 "changed": len(found),
                 "changes": [
-                    [plain(c.case), list(history.COUNTERS).index(c.counter), _figure(c.was), _figure(c.now)]
+                    [plain(c.case), list(history.COUNTERS).index(c.counter), rounded(c.was), rounded(c.now)]
                     for c in found[:MOST_CHANGES]
                 ],
                 "broken": [plain(case) for _, case, _, now in verdicts if now["verdict"] in BAD],
@@ -180,7 +180,7 @@ def _place(place: str, releases: Sequence[history.Release]) -> dict[str, Any]:
         "programs": len(cases),
         "sums": {
             name: [
-                _figure(history.total(r, place, of[name], name)) if place in r.lines else None
+                rounded(history.total(r, place, of[name], name)) if place in r.lines else None
                 for r in releases
             ]
             for name in TOTALS
@@ -188,13 +188,6 @@ def _place(place: str, releases: Sequence[history.Release]) -> dict[str, Any]:
         "without": {name: len(cases) - len(of[name]) for name in TOTALS if 0 < len(of[name]) < len(cases)},
         "steps": steps,
     }
-
-
-def _figure(value: float | None) -> float | int | None:
-    """A JSON number with five significant digits; whole numbers are unchanged."""
-    if value is None or not math.isfinite(value):
-        return None
-    return int(value) if value == int(value) and abs(value) < 2**53 else float(f"{value:.5g}")
 
 
 # Growth ------------------------------------------------------------------------------------------------------
@@ -213,8 +206,8 @@ def _growth(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         row |= {"scaling": one.scaling, "faster": [q for q in QUANTITIES if (id(one), q) in faster]}
         for quantity in QUANTITIES:
             expected = one.expected(quantity, None if manual is one else manual)
-            row[quantity] = [[n, _figure(v)] for n, v in one.seen(quantity)]
-            row[f"{quantity}_theory"] = [[n, _figure(v)] for n, v in expected]
+            row[quantity] = [[n, rounded(v)] for n, v in one.seen(quantity)]
+            row[f"{quantity}_theory"] = [[n, rounded(v)] for n, v in expected]
         found.append(row)
     return found
 
@@ -279,4 +272,4 @@ def _others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def _estimate(found: statistics.Estimate) -> list[float | int | None]:
-    return [_figure(found.value), _figure(found.low), _figure(found.high)]
+    return [rounded(found.value), rounded(found.low), rounded(found.high)]

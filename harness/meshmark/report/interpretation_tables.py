@@ -85,8 +85,9 @@ def coverage(files: Iterable[Records]) -> list[Coverage]:
     return [one for one in found.values() if one.programs]
 
 
-def chapter(found: list[Coverage]) -> Iterator[str]:
-    """Markdown: one row per topology, and the reasons why programs are not judged."""
+def chapter(found: list[Coverage], most: int | None = None) -> Iterator[str]:
+    """Markdown: one row per topology, and the reasons why programs are not judged. Tables have at most `most` rows
+    (None: all)."""
     if not found:
         return
     yield "## Numbers by interpretation"
@@ -97,13 +98,15 @@ def chapter(found: list[Coverage]) -> Iterator[str]:
     )
     yield ""
     columns = ["topology", "programs", "numbers judged", "right", "known", "wrong", "not compiled"]
-    yield from markdown_table([*columns, "s to compile", "s to interpret"], [one.row() for one in found])
+    yield from markdown_table(
+        [*columns, "s to compile", "s to interpret"], [one.row() for one in found], most
+    )
     yield ""
     reasons = [
         [one.place, reason, str(times)] for one in found for reason, times in one.reasons.most_common()
     ]
     if reasons:
         yield from markdown_table(
-            ["topology", "not judged: the interpreter does not know", "programs"], reasons
+            ["topology", "not judged: the interpreter does not know", "programs"], reasons, most
         )
         yield ""

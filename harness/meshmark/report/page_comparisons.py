@@ -15,7 +15,8 @@ from meshmark.core.escaping import field as field_of
 from meshmark.core.escaping import plain
 from meshmark.core.text import number
 from meshmark.records.reading import Records
-from meshmark.report.page_parts import RecordFile, rounded
+from meshmark.report.page_parts import RecordFile
+from meshmark.report.rounding import rounded
 from meshmark.timing import compare
 
 FIGURES = ("ratio", "low", "high", "adjusted", "detectable", "false_alarms", "pairs")

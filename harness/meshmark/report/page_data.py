@@ -3,8 +3,7 @@
 
 Tables are stored by column, and each string once: a column of texts holds indices into `strings`. This keeps 100,000
 records within a few megabytes. The data contain no layout. Every string of a record passes core.escaping.plain, and the
-page treats it as data, never as markup. Figures keep five significant digits, so that a different rounding in NumPy
-does not change the page.
+page treats it as data, never as markup. Figures have few digits (report.rounding).
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ from meshmark.report.page_parts import (
     RecordFile,
     Strings,
     format_collectives,
-    rounded,
 )
+from meshmark.report.rounding import rounded
 
 SCHEMA = 1
 

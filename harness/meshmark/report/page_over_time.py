@@ -10,7 +10,8 @@ from typing import Any
 from meshmark.core.verdicts import BAD
 from meshmark.records.reading import Records
 from meshmark.report import page_times
-from meshmark.report.page_parts import INTERPRETED, SHOWN_VERDICTS, rounded
+from meshmark.report.page_parts import INTERPRETED, SHOWN_VERDICTS
+from meshmark.report.rounding import rounded
 from meshmark.timing import factors, figures
 from meshmark.timing.cells import BASE, by_cell
 

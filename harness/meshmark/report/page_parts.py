@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The building blocks of the page's data: a record file, and texts and figures in the form of the page."""
+"""The building blocks of the page's data: a record file, and texts in the form of the page."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from meshmark.core.escaping import plain
 from meshmark.core.text import number
 from meshmark.core.verdicts import VERDICTS
 from meshmark.records.reading import Records
+from meshmark.report import rounding
 from meshmark.timing import orders, timing_tables
 from meshmark.timing.cells import by_cell
 
@@ -42,9 +43,10 @@ class RecordFile:
 
     @cached_property
     def times(self) -> list[dict[str, Any]]:
-        """The tidy rows of its timings, without comparisons, which hold two environments."""
-        compared = any("environment" in t for t in self.records.timings)
-        return [] if compared else timing_tables.timing_rows(self.records, self.ratios)
+        """The tidy rows of its timings, with rounded figures. Comparisons, which hold two environments, have none."""
+        if any("environment" in t for t in self.records.timings):
+            return []
+        return list(map(rounding.round_row, timing_tables.timing_rows(self.records, self.ratios)))
 
     @cached_property
     def ratios(self) -> dict[str, orders.Ratios]:
@@ -111,15 +113,3 @@ def format_collectives(collectives: Sequence[Any]) -> str:
             times = 1 if trips is None else number(trips)
             found[kind] = found.get(kind, 0) + (times if math.isfinite(times) else 1)
     return ", ".join(f"{times:g} {kind}" for kind, times in sorted(found.items())) or "none"
-
-
-def rounded(value: Any, digits: int = 5) -> float | int | None:
-    """A figure for the page: an integer is unchanged, other numbers get `digits` significant digits. None if the value
-    is not a finite number."""
-    if value is None or isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    if not math.isfinite(value):
-        return None
-    if value == int(value) and abs(value) < 2**53:
-        return int(value)
-    return float(f"{value:.{digits}g}")

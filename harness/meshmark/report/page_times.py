@@ -12,7 +12,8 @@ from meshmark.core import statistics
 from meshmark.core.escaping import plain
 from meshmark.core.statistics import Estimate
 from meshmark.records.reading import Records
-from meshmark.report.page_parts import SHOWN_VERDICTS, RecordFile, Strings, format_collectives, rounded
+from meshmark.report.page_parts import SHOWN_VERDICTS, RecordFile, Strings, format_collectives
+from meshmark.report.rounding import rounded
 from meshmark.timing import derived, factors, orders, rooflines, steps, timing_tables
 from meshmark.timing.cells import Cells, by_cell, cell_of
 

@@ -30,7 +30,16 @@ from meshmark.core.statistics import Estimate
 from meshmark.operations.base import MODES
 from meshmark.records import closing, reading, results, run_line
 from meshmark.records.reading import MOST_BYTES, RecordError
-from meshmark.report import context_data, latex, page, page_data, page_site, page_times, tables
+from meshmark.report import (
+    context_data,
+    latex,
+    page,
+    page_data,
+    page_site,
+    page_times,
+    summary_tables,
+    tables,
+)
 from meshmark.report.context_data import Beside
 from meshmark.report.page_parts import RecordFile
 from meshmark.timing.timing_tables import CONTROL, half_width, rate, ratio, share, spell_time, spread
@@ -148,8 +157,8 @@ def _hash(path: Path) -> tuple[str, int]:
 def make_report(
     sources: Sequence[RecordFile], shown_beside: Beside | None = None, long: bool = False
 ) -> dict[str, str]:
-    """Every file of the report by its name. shown_beside: other files to show on the page. long: whether the Markdown
-    has every row. PageError or TablesError if a library is missing."""
+    """Every file of the report by its name. shown_beside: other files to show on the page. long: whether tables in
+    Markdown and LaTeX have every row. PageError or TablesError if a library is missing."""
     most = None if long else tables.ONE_PAGE
     tables.pandas()
     shown_beside = shown_beside or Beside()
@@ -157,12 +166,14 @@ def make_report(
     every = [s.records for s in sources]
     frame = tables.frame(every)
     texts = page.pages(data) | {
-        "summary.md": "\n".join(summary(data)),
-        "conformance.md": tables.as_markdown(frame, every, most) + "\n" + "\n".join(provenance(data)),
+        "summary.md": "\n".join(summary_tables.summary(data, most)),
+        "conformance.md": tables.as_markdown(frame, every, most)
+        + "\n"
+        + "\n".join(summary_tables.provenance(data, most)),
         "conformance.csv": tables.as_csv(_with_files(frame, [len(f.cases) for f in every], sources)),
         "timings.md": "\n".join(timings_markdown(sources, data, most)),
         "timings.csv": timings_csv(sources),
-        "tables.tex": "\n".join(tex(data)),
+        "tables.tex": "\n".join(latex.tables(data, most)),
     }
     manifest = {
         "suite": __version__,
@@ -229,159 +240,10 @@ def _with_files(frame: Any, lengths: Iterable[int], sources: Sequence[RecordFile
 # Markdown and CSV -------------------------------------------------------------------------------------------
 
 
-def summary(data: Mapping[str, Any]) -> Iterator[str]:
-    """The README's tables: levels by run, and the modes side by side."""
-    yield "# Results"
-    yield ""
-    yield from tables.section("Levels", *levels(data), empty="No conformance records.")
-    yield (
-        "Cases met (pass, or known and listed) of the frozen must-pass list of each level. L4 is the list of several"
-        " processes, which holds all of L0 to L3 over them; one process has no part in it."
-    )
-    yield ""
-    yield from tables.section("What is wrong", *findings(data), empty="Nothing.")
-    yield "Failures that are not known come first, then by severity. *passes in*: runs where each of its cases passes."
-    yield ""
-    yield from tables.section("Modes against manual", *modes(data), empty="No times.")
-    yield (
-        "Median of the ratios of times over processes. slower and faster: the ratio excludes 1, corrected over all"
-        " ratios of its cadence, which takes ceil(log2(2 m / 0.05)) processes. Virtual devices share the"
-        " cores of one machine: their times compare modes, not hardware."
-    )
-    yield ""
-    yield from provenance(data)
-
-
-def levels(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """(header, rows): the result of each run, with denominators."""
-    ran = [r for r in data["runs"] if r["judged"] and r["levels"]]
-    names = sorted({s["level"] for r in ran for s in r["levels"]})
-    rows = []
-    for run in ran:
-        by = {s["level"]: s for s in run["levels"]}
-        cells = []
-        for name in names:
-            s = by.get(name)
-            cells.append(
-                ""
-                if s is None
-                else f"{s['pass'] + s['known']} of {s['cases']}"
-                + (f", {s['known']} known" if s["known"] else "")
-            )
-        old = " (expired)" if run["expired"] else ""
-        rows.append([run["label"] + old, run["class"], run.get("met") or "none", *cells])
-    return ["run", "devices", "level met", *names], rows
-
-
-def findings(data: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
-    """(header, rows): what is wrong, one row per finding, with the runs that show it."""
-    labels = {run["key"]: run["label"] for run in data["runs"]}
-    rows = [
-        [
-            f"{one['kind']}, known" if one["known"] else one["kind"],
-            f"{', '.join(one['operations'][:6])}{' ...' if len(one['operations']) > 6 else ''}",
-            ", ".join(one["modes"]),
-            one["text"][:160],
-            ", ".join(f"{labels[run]} ({number})" for run, number, _ in one["runs"]),
-            ", ".join(labels[run] for run in one["passes"]),
-            tables.Markdown(tables.link(one["link"])),
-        ]
-        for one in data["wrong"]
-    ]
-    return ["kind", "operations", "modes", "what", "in (cases)", "passes in", "link"], rows
-
-
-def modes(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """(header, rows): auto and explicit compared with manual, one row per run, mode and cadence. The factor is the
-    median of the cells, with its interval over processes. It is not shown for fewer than six processes."""
-    rows = []
-    strings = data["strings"]
-    for run in data["runs"]:
-        t = run["timings"]
-        if not t:
-            continue
-        found: dict[tuple[str, str], list[int]] = {}
-        for i, value in enumerate(t["ratio"]):
-            if value is None:
-                continue
-            key = strings[t["mode"][i]], strings[t["cadence"][i]]
-            found.setdefault(key, []).append(t["order"][i] or 0)
-        factors = {(f["mode"], f["cadence"]): f for f in run["factors"] if not f["operation"]}
-        for (mode, cadence), ratios in sorted(found.items()):
-            slow, fast = (ratios.count(order) for order in (1, -1))
-            rows.append(
-                [
-                    run["label"],
-                    run["class"],
-                    mode,
-                    cadence,
-                    str(len(ratios)),
-                    _factor(factors.get((mode, cadence))),
-                    str(slow),
-                    str(fast),
-                    str(len(ratios) - slow - fast),
-                ]
-            )
-    header = [
-        "run",
-        "devices",
-        "mode",
-        "cadence",
-        "cells",
-        "times manual",
-        "slower",
-        "faster",
-        "not resolved",
-    ]
-    return header, rows
-
-
-def _factor(found: Mapping[str, Any] | None) -> str:
-    """A factor with its interval, or the reason why there is no factor. orders.Table explains when a table is in
-    doubt."""
-    if found is None:
-        return ""
-    if found["doubt"]:
-        return "in doubt"
-    if found["value"] is None:
-        return "single run" if found["processes"] == 1 else f"{found['processes']} processes: no interval"
-    return f"{found['value']:.2f} ({found['low']:.2f}-{found['high']:.2f})"
-
-
-def provenance(data: Mapping[str, Any]) -> Iterator[str]:
-    """The record files: the versions that made them, and their hashes."""
-    rows = [
-        [
-            *(r["label"], r["class"], r["jaxlib"], r["flags"] or "none"),
-            r["commit"][:12] + ("" if r["clean"] else " (not clean)"),
-            _noise(r),
-            r["file"],
-            r["sha256"],
-        ]
-        for r in data["runs"]
-    ]
-    header = ["run", "devices", "jaxlib", "flags", "suite", "noise", "record file", "SHA-256"]
-    yield from tables.section("Record files", header, rows)
-
-
-def _noise(run: Mapping[str, Any]) -> str:
-    noise = run["noise"]
-    if not noise or noise["interval"] is None:
-        return ""
-    several = (
-        f", slowest process {noise['processes']} times the fastest"
-        if noise["processes"]
-        else ", one process"
-        if run["processes"] == 1
-        else ", started once"
-    )
-    return f"±{100 * noise['interval']:.2g} %{several}"
-
-
 def timings_markdown(
     sources: Sequence[RecordFile], data: Mapping[str, Any], most: int | None = tables.ONE_PAGE
 ) -> Iterator[str]:
-    """The modes side by side, one chapter per record file, of at most `most` rows (None: all)."""
+    """The modes side by side, one table of at most `most` rows (None: all) per record file."""
     yield "# Times"
     yield ""
     yield ABOUT_TIMES
@@ -394,7 +256,7 @@ def timings_markdown(
                 *side_by_side(source.times),
                 most=most,
             )
-    yield from provenance(data)
+    yield from summary_tables.provenance(data, most)
 
 
 ABOUT_TIMES = (
@@ -513,30 +375,3 @@ TIMES = (
     ),
 )
 """The time columns of a row: empty if the values were not verified."""
-
-
-# LaTeX ------------------------------------------------------------------------------------------------------
-
-
-def tex(data: Mapping[str, Any]) -> Iterator[str]:
-    """The tables for a paper."""
-    yield f"% Made by Meshmark {__version__} from the record files named below. Needs \\usepackage{{booktabs}}."
-    notes = [f"{r['label']}: {r['file']}, SHA-256 {r['sha256'][:16]}..." for r in data["runs"]]
-    for run, note in zip(data["runs"], notes, strict=True):
-        yield f"% {latex.escape_latex(note)}, suite {latex.escape_latex(run['commit'][:12])}"
-    yield ""
-    header, rows = levels(data)
-    if rows:
-        caption = "Conformance: cases met of each level's must-pass list (Meshmark)."
-        yield from latex.table(
-            "meshmark-levels", caption, header, rows, ["known: known issues, listed and counted as met."]
-        )
-    header, rows = modes(data)
-    if rows:
-        caption = "Time of automatic and explicit sharding against shard_map: median of paired ratios."
-        note = (
-            "times manual: the median of the cells in each process, with its 95 percent interval over processes;"
-            " fewer than six processes give none. slower and faster: the ratio excludes 1, corrected over all ratios"
-            " of its cadence. Virtual devices share the cores of one machine."
-        )
-        yield from latex.table("meshmark-modes", caption, header, rows, [note])

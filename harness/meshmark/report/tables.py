@@ -19,7 +19,7 @@ from meshmark.core.text import counted, number
 from meshmark.records import run_line
 from meshmark.records.reading import Judged, Records
 from meshmark.records.run_definition import RunLine
-from meshmark.report import interpretation_tables, sent, summary, topology_tables
+from meshmark.report import interpretation_tables, rounding, sent, summary, topology_tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ def row(judged: Judged, records: Records) -> dict[str, Any]:
         "reason": plain(judged.reason),
         "error": error,
         "bound": bound,
-        "error_over_bound": _ratio(error, bound),
+        "error_over_bound": rounding.significant(_ratio(error, bound)),
         "collectives": plain(_collectives(last.get("collectives"))),
         "jax": plain(field(versions, "jax")),
         "backend": plain(field(run.get("facts"), "backend")),
@@ -150,15 +150,19 @@ ONE_PAGE = 40
 
 
 def as_markdown(table: pd.DataFrame, files: Sequence[Records], most: int | None = ONE_PAGE) -> str:
-    """The Markdown text, one chapter per record file; tables of at most `most` rows (None: all)."""
+    """The Markdown text, one chapter per record file; tables of at most `most` rows (None: all). A file with times and
+    no cases has no chapter."""
     lines = ["# Conformance of distributed JAX", ""]
-    lines += topology_tables.chapter(topology_tables.find_compiled_cases(files))
-    lines += interpretation_tables.chapter(interpretation_tables.coverage(files))
+    lines += topology_tables.chapter(topology_tables.find_compiled_cases(files), most)
+    lines += interpretation_tables.chapter(interpretation_tables.coverage(files), most)
     start = 0
     for records in files:
         part = table.iloc[start : start + len(records.cases)]
         start += len(records.cases)
-        lines += chapter(part, records, most)
+        if records.cases or not records.timings:
+            lines += chapter(part, records, most)
+    if timed := sum(bool(records.timings and not records.cases) for records in files):
+        lines += [f"{counted(timed, 'record file')} with times and without cases: no chapter here.", ""]
     return "\n".join([*lines, f"Made by Meshmark {__version__}.", ""])
 
 
@@ -175,16 +179,19 @@ def chapter(table: pd.DataFrame, records: Records, most: int | None = ONE_PAGE) 
     yield from section("Operations by mode", *summary.by_mode(records.cases), most=most)
     yield "Cases that pass; where not all do, of how many, and the worst verdict."
     yield ""
-    yield from section("What does not pass", *failures(table), empty="Every case passes.", most=most)
+    passing = "Every case passes." if records.cases else "No cases."
+    yield from section("What does not pass", *failures(table), empty=passing, most=most)
     yield from section(
         "Where automatic or explicit sharding sends more than shard_map",
         *excess(records.cases),
         empty=_no_excess(records.cases),
         most=most,
     )
-    yield from section("Largest error over its bound, by dtype", *errors(table), empty="No rounded results.")
+    yield from section(
+        "Largest error over its bound, by dtype", *errors(table), empty="No rounded results.", most=most
+    )
     for run in records.runs:
-        yield from section("Environment", ["", ""], environment(run))
+        yield from section("Environment", ["", ""], environment(run), most=most)
     if records.problems:
         yield f"{len(records.problems)} lines of the records could not be read and are left out."
         yield ""
@@ -216,9 +223,7 @@ def section(
         cells = [[c if isinstance(c, Markdown) else escape_markdown(c) for c in r] for r in rows[:most]]
         table = pandas().DataFrame(cells, columns=list(map(escape_markdown, header)))
         yield table.to_markdown(index=False, disable_numparse=True, colalign=["left"] * len(header))
-        if most is not None and len(rows) > most:
-            yield ""
-            yield f"{len(rows) - most} more rows: the CSV file has all, and `--long` prints them."
+        yield from topology_tables.more_rows(len(rows), most)
     else:
         yield empty
     yield ""
@@ -264,7 +269,7 @@ def excess(cases: Mapping[str, Judged]) -> tuple[list[str], list[list[Any]]]:
                 *(f"{one.bytes:.0f}", f"{one.manual:.0f}", one.judged.case, plain(_collectives(compiled))),
             ]
         )
-    header = ["operation", "mode", "cases", "times manual", "bytes a device", "manual bytes"]
+    header = ["operation", "mode", "cases", "times manual", "bytes per device", "manual bytes"]
     return [*header, "largest in", "compiled to"], rows
 
 

@@ -123,4 +123,4 @@ def cells(records: Records) -> list[list[str]]:
     ]
 
 
-HEADER = ("step", "of", "mode", "cadence", "tokens/s", "MFU", "payload of a device, B", "memory, B")
+HEADER = ("step", "of", "mode", "cadence", "tokens/s", "MFU", "payload per device, B", "memory, B")

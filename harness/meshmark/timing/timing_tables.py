@@ -188,7 +188,7 @@ def table_lines(records: Records, width: int | None = None) -> Iterator[str]:
         )
     if rooflines := list(_rooflines(cells, of)):
         yield from ["", f"roofline of {BASE}: flops over bytes moved, and the ceiling that binds", ""]
-        header = ["case", "cadence", "FLOP", "B a device", "FLOP/B", "rate", "binds", "share", "of"]
+        header = ["case", "cadence", "FLOP", "B per device", "FLOP/B", "rate", "binds", "share", "of"]
         yield from text_tables(header, rooflines, [5], width)
     if decoded := steps.cells(records):
         yield from ["", "steps of the decoder, modes side by side; MFU is of the peak of arithmetic", ""]

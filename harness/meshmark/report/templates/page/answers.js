@@ -79,7 +79,7 @@ function modeCard() {
 function fastCard() {
   const card = el("div"), few = el("ul");
   let said = ["No times here."];
-  for (const m of timed.slice(0, 1)) {
+  for (const m of [firstForSpeed()].filter(Boolean)) {
     // Only what has an interval is told here; the rest is called a single run where it stands.
     const every = best(m), list = every.filter((t) => width(t));
     said = list.length ? [`${list[0].operation} reaches ${share(list[0])} of its ceiling (${list[0].bound_by}): ${rate(list[0])}. `, list[0].share > 1 ? "That is more than the ceiling that was measured, which is then too low. " : "", jump("speed", "Charts")] : [every.length ? "The times are of fewer than six processes: no share of a ceiling has an interval. " : `${plural(m.times.length, "time")}, and no ceiling was measured or published for them. `, jump("speed", "Charts")];

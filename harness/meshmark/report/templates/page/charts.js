@@ -64,6 +64,7 @@ function ticks(f, side, B, values, text) {
   axis.major_label_overrides = new Map(values.map((v) => [v, text(v)]));
   for (const g of f.center) if (g.dimension === (side === "below" ? 0 : 1)) g.ticker = axis.ticker;
 }
+// Draw what `make` gives: a figure, or the sentence that stands where there is nothing to draw.
 async function chart(id, key, make) {
   pending.set(id, { key, make });
   if (!seenCharts.has(id)) return;
@@ -73,9 +74,9 @@ async function chart(id, key, make) {
   if (drawn.get(id) !== key) return;
   views.get(id)?.remove?.();
   box.replaceChildren();
-  const f = make(B);
-  box.classList.toggle("empty", !f);
-  if (!f) { box.textContent = "Nothing to draw: no such times among these records."; return; }
+  const f = make(B), said = typeof f === "string";
+  box.classList.toggle("empty", said);
+  if (said) { box.textContent = f; return; }
   views.set(id, await B.Plotting.show(f, box));
   box.dataset.ready = "yes";
 }

@@ -40,11 +40,12 @@ for (const m of machines) {
 }
 for (const m of machines) if (machines.some((x) => x !== m && x.label === m.label)) m.long = `${m.label} · ${m.product || m.runs[0].file}`;
 for (const m of machines) m.label = m.long || m.label;
-// What a mode takes beside manual mode over several cells, of the first file of a machine that has it: of all cells, or of
-// those of an operation, or of an operation at a mesh and size. A factor without an interval has no value.
+// What a mode takes beside manual mode over several cells: of all cells, or of those of an operation, or of an operation at a
+// mesh and size. A factor without an interval has no value. Of the files of a machine, one with an interval goes before one
+// without; then the one with the most cells counts.
 function factorOf(m, mode, cadence, operation = "", mesh = "", size = "") {
-  for (const r of m.timedRuns) { const f = (r.factors || []).find((f) => f.mode === mode && f.cadence === cadence && f.operation === operation && f.mesh === mesh && f.size === size); if (f) return f; }
-  return null;
+  const found = m.timedRuns.flatMap((r) => (r.factors || []).filter((f) => f.mode === mode && f.cadence === cadence && f.operation === operation && f.mesh === mesh && f.size === size));
+  return found.sort((a, b) => (b.value !== null) - (a.value !== null) || b.cells - a.cells)[0] || null;
 }
 const timed = machines.filter((m) => m.timedRuns.length);
 const modesSeen = D.modes.filter((m) => C.mode.some((i) => S[i] === m));

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // Modes side by side.
+// Speed opens on the first machine with a rate or a share of a ceiling. Real devices come first.
+const firstForSpeed = () => timed.find((m) => m.times.some((t) => t.busbw || t.flops_per_s || t.share !== null)) || timed[0];
 // Modes are compared on several devices where there are any: on one device nothing is sent.
 const machine = () => timed.find((m) => m.key === state.machine) || timed.find((m) => m.devices > 1) || timed[0];
-const fastMachine = () => timed.find((m) => m.key === state.smachine) || timed.find((m) => m.key === state.machine) || timed[0];
+const fastMachine = () => timed.find((m) => m.key === state.smachine) || timed.find((m) => m.key === state.machine) || firstForSpeed();
 const CADENCES = ["isolated", "stream", "plain", "device"];  // first what compares modes
 const CADENCE = { plain: "plain: one call, same buffers, one mode alone", isolated: "isolated: one call, rotated buffers, modes in turns", stream: "stream: calls inside one program", device: "device: what the profiler saw" };
 // What the sections on times are about; they read the cadence from their controls. Speed has the machine and cadence of the

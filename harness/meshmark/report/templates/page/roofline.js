@@ -15,7 +15,7 @@ function drawRoofline(m, cadence, theme) {
   for (const t of points) { if (!series.has(t.operation)) series.set(t.operation, []); series.get(t.operation).push(t); }
   const drawnSeries = [...series].sort(([a], [b]) => place(a) - place(b)).slice(0, MOST_SERIES);
   chart("roof-chart", [m.key, cadence, theme].join(), (B) => {
-    if (!points.length) return null;
+    if (!points.length) return "No layer or contraction was timed in this cadence.";
     const shown = drawnSeries.flatMap(([, list]) => list), ridges = roofs.map((r) => r.flops / r.memory);
     const x = [...shown.map((t) => t.intensity), ...ridges], y = [...shown.map((t) => height(t) / 1e9), ...roofs.map((r) => r.flops / 1e9)];
     const lo = Math.min(...x) / 2, hi = Math.max(...x) * 4, low = Math.min(...y) / 2, top = Math.max(...y) * (roomy() && roofs.length ? 6 : 2);
@@ -41,5 +41,5 @@ function drawRoofline(m, cadence, theme) {
       { name: "FLOP", num: true, text: (t) => digits(t.intensity * t.moved_bytes * t.devices), value: (t) => t.intensity * t.moved_bytes * t.devices }, { name: "bytes a device moves", num: true, text: (t) => bytes(t.moved_bytes), value: (t) => t.moved_bytes },
       { name: "FLOP per byte", num: true, text: (t) => digits(t.intensity), value: (t) => t.intensity }, { name: "rate", num: true, text: rate, value: (t) => t.flops_per_s },
       { name: "binds", text: (t) => t.bound_by, value: (t) => t.bound_by }, { name: "share of it", num: true, text: share, value: (t) => t.share }, { name: "ceiling", text: (t) => t.share === null ? "not known" : t.share_of },
-    ], points)), provenance(m.timedRuns)] : [el("p", { class: "soft small" }, "No layer or contraction was timed in this cadence.")]);
+    ], points)), provenance(m.timedRuns)] : []);
 }

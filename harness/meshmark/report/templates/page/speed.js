@@ -15,7 +15,7 @@ function ceilings(points) {
   return [...found].sort(([a], [b]) => b - a).slice(0, 4);
 }
 function drawSpeed() {
-  if (!timed.length) { $("speed-note").textContent = "No times among these records."; for (const id of ["bw", "scale", "share", "roof"]) { $(`${id}-chart`).classList.add("empty"); $(`${id}-chart`).textContent = ""; } return; }
+  if (!timed.length) { $("speed-note").textContent = "No times among these records."; for (let e = $("speed-note").nextElementSibling; e; e = e.nextElementSibling) e.hidden = true; return; }
   const m = fastMachine(), cadence = $("s-cadence").value, theme = dark() ? "d" : "l";
   $("speed-note").replaceChildren(el("span", { class: `tag ${m.class}` }, CLASS[m.class]), ` ${m.label}, ${cadence} calls. `, peaks(m), m.class === "virtual" ? " Virtual devices share the cores of one machine." : "");
   const ops = [...new Set(m.times.filter((t) => t.busbw).map((t) => t.operation))], op = options($("s-op"), ops.map((o) => [o, o]), state.op || (ops.includes("psum") ? "psum" : ""));
@@ -32,7 +32,7 @@ function drawSpeed() {
   const height = (t) => latency ? t.median_s * 1e6 : t.busbw / 1e9, wide = (t, end) => t[end] === null ? height(t) : latency ? t[end] * 1e6 : t.busbw * t.median_s / t[end] / 1e9;
   const fitted = (fit, s) => { const time = fit.alpha + (fit.beta ? s / fit.beta : 0); return latency ? time * 1e6 : fit.factor * s / time / 1e9; };
   chart("bw-chart", [m.key, cadence, op, mode, mesh, what, theme].join(), (B) => {
-    if (!points.length) return null;
+    if (!points.length) return m.devices === 1 ? "One device sends nothing to others. Choose a machine with several devices." : op ? `No times of ${op} match this choice.` : "No collective was timed over sizes here.";
     const x = shownPoints.map((t) => t.nbytes), y = shownPoints.map(height), roofs = latency ? [] : ceilings(shownPoints).map(([v, name]) => [v / 1e9, name]), peak = roofs.length ? roofs[0][0] : null;
     const left = Math.min(...x) / 1.6, right = Math.max(...x) * 1.6, ends = [Math.min(...y) / 2, Math.max(...y, peak || 0) * 2], f = figure(B, { x_axis_type: "log", y_axis_type: "log", x_range: [left, right * (roomy() ? (right / left) ** .3 : 1)], y_range: ends });
     const items = [], colors = palette();
@@ -56,17 +56,17 @@ function drawSpeed() {
     nameLines(B, f, items, right / 1.6, ends);
     return f;
   });
-  $("bw-table").replaceChildren(el("p", { class: "soft small" }, every > MOST_SERIES ? `Drawn are ${MOST_SERIES} of ${every} series, those of most points: choose a mesh for others; the table has all. ` : "", m.devices === 1 ? "One device sends nothing to others: choose a machine with several. " : "", "Bars are 95 % intervals, dashed lines the fit t = α + S / β (in the table with 95 % intervals where six processes give some), dotted lines the ceilings of the links that the groups can use. "), behind(grid("bw", `Bus bandwidth of ${op} on ${m.label}, ${cadence}`, [
+  $("bw-table").replaceChildren(...!points.length ? [] : [el("p", { class: "soft small" }, every > MOST_SERIES ? `Drawn are ${MOST_SERIES} of ${every} series, those of most points: choose a mesh for others; the table has all. ` : "", "Bars are 95 % intervals, dashed lines the fit t = α + S / β (in the table with 95 % intervals where six processes give some), dotted lines the ceilings of the links that the groups can use. "), behind(grid("bw", `Bus bandwidth of ${op} on ${m.label}, ${cadence}`, [
     { name: "series", text: (t) => `${t.variant} · ${t.mesh} · ${t.dtype} · ${t.mode}`, value: (t) => `${t.variant} ${t.mesh} ${t.dtype} ${t.mode}` },
     { name: "S", num: true, text: (t) => size(t.nbytes), value: (t) => t.nbytes }, { name: "time", num: true, text: (t) => spread(t.median_s, t.low_s, t.high_s), value: (t) => t.median_s },
     { name: "bus bandwidth, GB/s", num: true, text: (t) => digits(t.busbw / 1e9) + width(t), value: (t) => t.busbw }, { name: "share of ceiling", num: true, text: share, value: (t) => t.share }, { name: "ceiling", text: (t) => t.share === null ? "" : t.share_of },
     { name: "fit α", num: true, text: (t) => { const f = fitOf(t); return f ? between((v) => seconds(v) || "0", f.alpha, f.alpha_ends) : ""; } }, { name: "fit β", num: true, text: (t) => { const f = fitOf(t); return f ? between((v) => v === null ? "no growth" : `${bytes(v)}/s`, f.beta, f.beta_ends) : ""; } },
     { name: "largest residual", num: true, text: (t) => { const f = fitOf(t); return f ? percent(f.worst) : ""; } },
-  ], points)), provenance(m.timedRuns));
+  ], points)), provenance(m.timedRuns)]);
 
   const scaled = m.timedRuns.flatMap((r) => r.scaling.map((s) => ({ ...s, run: r }))).filter((s) => s.name.endsWith(`(${cadence})`)), few = [...scaled].sort((a, b) => b.points.length - a.points.length).slice(0, MOST_SERIES);
   chart("scale-chart", [m.key, cadence, theme].join(), (B) => {
-    if (!scaled.length) return null;
+    if (!scaled.length) return m.devices === 1 ? "One device has nothing to scale over." : "No times over numbers of devices here. The command meshmark bench --scaling measures them.";
     const ends = [0, 1.15 * Math.max(1, ...few.flatMap((s) => s.points.map((p) => p[2])))], first = Math.min(...few.flatMap((s) => s.points.map((p) => p[0]))), last = Math.max(...few.flatMap((s) => s.points.map((p) => p[0])));
     const f = figure(B, { x_axis_type: "log", y_range: ends, x_range: [first / 1.1, last * (roomy() ? (last / first) ** .45 : 1.1)] }), colors = palette(), items = [], all = [...new Set(few.flatMap((s) => s.points.map((p) => p[0])))].sort((a, b) => a - b);
     few.forEach((s, n) => {
@@ -80,11 +80,11 @@ function drawSpeed() {
   $("scale-table").replaceChildren(...scaled.length ? [el("p", { class: "soft small" }, `An efficiency of 1: with n times the devices the same work takes an n-th of the time (strong scaling, solid), or n times the work the same time (weak scaling, dashed).${scaled.length > few.length ? ` Drawn are ${few.length} of ${scaled.length} series; the table has all.` : ""}`), behind(grid("scale", `Scaling on ${m.label}, ${cadence}`, [
     { name: "series", text: (p) => p.s.name, value: (p) => p.s.name }, { name: "kind", text: (p) => p.s.kind, value: (p) => p.s.kind }, { name: "devices", num: true, text: (p) => String(p.p[0]), value: (p) => p.p[0] },
     { name: "time", num: true, text: (p) => seconds(p.p[1]), value: (p) => p.p[1] }, { name: "efficiency", num: true, text: (p) => between(percent, p.p[2], p.p.slice(3)), value: (p) => p.p[2] },
-  ], scaled.flatMap((s) => s.points.map((p) => ({ s, p }))))), provenance(scaled.map((s) => s.run))] : [el("p", { class: "soft small" }, el("code", {}, "meshmark bench --scaling"), " measures it.")]);
+  ], scaled.flatMap((s) => s.points.map((p) => ({ s, p }))))), provenance(scaled.map((s) => s.run))] : []);
 
   const shares = best(m);
   chart("share-chart", [m.key, theme].join(), (B) => {
-    if (!shares.length) return null;
+    if (!shares.length) return "No ceiling is published or measured for these times.";
     const names = shares.map((t) => t.operation).reverse(), f = figure(B, { height: Math.max(140, 60 + 30 * names.length), y_range: names, x_range: [0, Math.max(1, ...shares.map((t) => t.share)) * 100 * 1.05] });
     f.hbar({ y: shares.map((t) => t.operation), right: shares.map((t) => 100 * t.share), left: 0, height: .62, fill_color: palette()[0], line_color: null, fill_alpha: .85 });
     const sure = shares.filter((t) => width(t)), end = (t, at) => 100 * t.share * t.median_s / t[at];
