@@ -268,7 +268,9 @@ def test_committed_counters_are_of_cases_that_exist(path):
     )
     committed = {line.split("\t")[0] for line in path.read_text().splitlines()}
     assert committed <= every
-    assert len(committed & current) > 0.95 * len(current), "most programs of the standard profile have counters"
+    assert len(committed & current) > 0.95 * len(current), (
+        "most programs of the standard profile have counters"
+    )
 
 
 def test_two_operations_of_one_name_are_refused():
