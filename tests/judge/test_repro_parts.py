@@ -138,6 +138,17 @@ def test_zeros_between_slices_are_found_by_the_positions_of_elements():
     assert "np.zeros_like(" in found and agrees(eval(found, {"np": np, "x": GIVEN}), wanted)
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"), [((16,), ()), ((16,), (8,)), ((1,), ()), ((1, 1), ()), ((1,), (4, 2))]
+)
+def test_a_formula_may_pass_through_a_number(given, wanted):
+    # 1 dimension has a sum of no dimensions, and NumPy refuses x.reshape().
+    x = np.arange(np.prod(given), dtype=np.uint32).reshape(given) + 3
+    result = np.full(wanted, x.sum(dtype=x.dtype))
+    assert agrees(np.asarray(eval(formula("x", x, result), {"np": np, "x": x})), result)
+    assert formula("x", x, result + 1) == ""
+
+
 def test_no_formula_is_claimed_for_what_none_gives():
     wrong = GIVEN.sum(axis=1)
     wrong[0, 0] = np.nextafter(wrong[0, 0], 0)

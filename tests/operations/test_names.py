@@ -38,6 +38,34 @@ def test_a_function_that_nobody_listed_is_found():
     assert names.unlisted({n: row for n, row in LISTED.items() if n != "jax.numpy.sin"}) == ["jax.numpy.sin"]
 
 
+ABSENT = {
+    "0.10.2": {
+        "jax.lax.log2",
+        "jax.lax.one_minus_square",
+        "jax.lax.polynomial",
+        "jax.lax.psum_scatter_start",
+        "jax.numpy.minmax",
+        "jax.numpy.top_k",
+        "jax.random.Key",
+        "jax.sharding.no_collectives",
+    },
+    "0.11.2": {
+        "jax.lax.polynomial",
+        "jax.lax.psum_scatter_start",
+        "jax.random.Key",
+        "jax.sharding.no_collectives",
+    },
+    "0.12.0.1": {"jax.lax.precv", "jax.lax.psend"},
+}
+"""The listed functions that each tested release lacks."""
+
+
+def test_every_row_is_of_a_tested_release():
+    assert set(ABSENT) == set(TESTED) and not set.intersection(*ABSENT.values())
+    if jax.__version__ in TESTED:
+        assert set(LISTED) - set(HERE) == ABSENT[jax.__version__]
+
+
 def test_few_functions_of_arrays_have_a_reason_alone():
     listed = [row for name, row in LISTED.items() if name in HERE]
     assert len(names.of_arrays(listed)) > 500

@@ -14,8 +14,9 @@ from meshmark.judge.checks import Judge
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.models.decoder_reference import Model, decoded
 from meshmark.operations.models.experts import places_taken
-from meshmark.operations.programs import collective_options, features, forms, function_forms, options
+from meshmark.operations.programs import collective_options, features, forms, function_forms, options, skewed
 from meshmark.operations.selection import Selection
+from meshmark.operations.transforms import dropout
 
 PROGRAMS = tuple(name for name, o in OPERATIONS.items() if o.family == "programs")
 
@@ -179,3 +180,25 @@ def test_a_restored_array_in_the_order_of_the_saved_mesh_is_noticed():
     assert verdict(LIBRARIES["orbax"]) == "pass"
     with patch.object(ocp.StandardCheckpointer, "restore", restore):
         assert verdict(LIBRARIES["orbax"]) == "fail"
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 1000])
+def test_steps_at_once_are_those_one_after_the_other(count):
+    x = np.array([0, 1, 2**31, 2**32 - 1], np.uint32)
+    by_hand = x.copy()
+    for _ in range(count):
+        by_hand = by_hand * np.uint32(skewed.FACTOR) + np.uint32(skewed.TERM)
+    assert np.array_equal(skewed.stepped_at_once(x, count), by_hand)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
+def test_each_device_is_last_in_one_round_of_uneven_work(n):
+    late = [max(range(n), key=lambda position: skewed.share(position, number, n)) for number in range(n)]
+    assert sorted(late) == list(range(n))
+
+
+def test_a_quarter_of_the_elements_is_left_after_two_layers_of_dropout():
+    x = np.ones((64, 64), np.float32)
+    value, gradient = dropout.DropoutGradient.reference(x, 3 * x)
+    assert set(np.unique(value)) == {0, 4} and np.array_equal(gradient, 3 * value)
+    assert 0.2 < np.mean(value != 0) < 0.3

@@ -25,6 +25,22 @@ def test_every_pattern_names_a_case(table):
             assert reports_page.of([pattern], ids), f"{bug.reports}: {pattern} names no case"
 
 
+MOST = 60
+"""The most cases that a pattern may name. One that names more shows a whole operation, and not a kind of bug."""
+
+
+def too_broad(patterns, ids):
+    """The patterns that name too many cases."""
+    return [pattern for pattern in patterns if len(reports_page.of([pattern], ids)) > MOST]
+
+
+def test_no_pattern_names_a_whole_operation(table):
+    alone, over_processes = table
+    for bug in reports_page.bugs():
+        assert not too_broad(bug.cases, over_processes if bug.over == "processes" else alone), bug.reports
+    assert too_broad(["psum/*", "pmax/axes=?/*"], alone) == ["psum/*"]
+
+
 def test_no_report_is_listed_twice():
     reports = [report for bug in reports_page.bugs() for report in bug.reports]
     assert len(reports) == len(set(reports))

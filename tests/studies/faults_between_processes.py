@@ -358,6 +358,20 @@ def a_large_ppermute_moves_by_one_element_too_many():
     return patched(lax, "ppermute", lambda real: lambda x, a, perm: jnp.roll(real(x, a, perm), 1))
 
 
+@process_fault("eager_slices/of=x.y")
+def a_part_of_a_global_array_is_read_backward():
+    def make(real):
+        def getitem(array, part):
+            found = real(array, part)
+            return (
+                found if array.is_fully_addressable or not found.ndim else real(found, slice(None, None, -1))
+            )
+
+        return getitem
+
+    return patched(type(jax.device_put(0)), "__getitem__", make)
+
+
 @process_fault("orbax_checkpoint/saved=group,restored=group,to=y.x")
 def a_restored_shard_is_zero():
     import orbax.checkpoint as ocp

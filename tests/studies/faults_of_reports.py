@@ -18,7 +18,7 @@ from jax.sharding import AxisType, PartitionSpec, SingleDeviceSharding
 
 from meshmark.operations.cases import Case
 from tests.studies.meeting import meet, sizes
-from tests.studies.planting import fault
+from tests.studies.planting import fault, patched
 
 
 def types() -> tuple[AxisType, ...]:
@@ -241,3 +241,55 @@ meet(
 def what_is_said_of_donated_arguments_is_turned() -> AbstractContextManager[Any]:
     said = SimpleNamespace(donated=False)
     return patch.object(jax.stages.Compiled, "args_info", new_callable=PropertyMock, return_value=[said] * 3)
+
+
+# Masks that are drawn again, and devices that come late.
+
+
+def pulled_through_another_layer(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A `jax.checkpoint` whose backward pass draws again, and draws other numbers: it runs the next layer."""
+
+    def checkpoint(f: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        if not f.__closure__:
+            return real(f, **options)
+        own = jax.custom_vjp(f)
+        own.defvjp(
+            lambda x, *number: (f(x, *number), (x, *number)),
+            lambda kept, g: (
+                *jax.vjp(lambda y: f(y, *(n + 1 for n in kept[1:])), kept[0])[1](g),
+                *(None for _ in kept[1:]),
+            ),
+        )
+        return own
+
+    return checkpoint
+
+
+@fault(operations=("dropout_gradient",))
+def a_mask_that_is_drawn_again_is_another() -> AbstractContextManager[Any]:
+    return patched(jax, "checkpoint", pulled_through_another_layer)
+
+
+meet(
+    "a_long_loop_loses_its_last_step",
+    lax,
+    "fori_loop",
+    lambda low, high, *a, **k: manual() and not isinstance(high, int),
+    lambda real, found, low, high, *a, **k: real(low, high - 1, *a, **k),
+    operations=("skewed_work",),
+)
+
+
+@fault(operations=("skewed_work",))
+def a_sum_does_not_wait_for_the_last_device() -> AbstractContextManager[Any]:
+    """The sum misses the device that worked longest before it."""
+
+    def make(real: Callable[..., Any]) -> Callable[..., Any]:
+        def psum(x: Any, axes: Any, **options: Any) -> Any:
+            n = int(lax.axis_size(axes))
+            late = lax.axis_index(axes) == n - 2
+            return real(jnp.where(late, x * 0, x), axes, **options)
+
+        return psum
+
+    return patched(lax, "psum", make)

@@ -78,19 +78,19 @@ def arrangements(code: str, array: np.ndarray, wanted: np.ndarray) -> Iterator[s
     if wanted.shape == array.shape:
         yield code
     if wanted.size == array.size:
-        yield f"{code}.reshape{shape}"
+        yield reshaped(code, wanted.shape)
         positions = where(array, wanted)
         if positions is not None:
             yield from moves(code, positions, array.shape, wanted.shape)
     elif wanted.size % array.size == 0:
         yield f"np.broadcast_to({code}, {shape})"
-        yield f"np.broadcast_to({code}.reshape{spelled(squeezed(array.shape, wanted.shape))}, {shape})"
+        yield f"np.broadcast_to({reshaped(code, squeezed(array.shape, wanted.shape))}, {shape})"
 
 
 def moves(code: str, positions: np.ndarray, shape: Sequence[int], wanted: Sequence[int]) -> Iterator[str]:
     """Expressions that may take the elements at these flat positions into the wanted shape, the shortest first."""
     if np.array_equal(positions, np.arange(len(positions))):
-        yield code if tuple(shape) == tuple(wanted) else f"{code}.reshape{spelled(wanted)}"
+        yield code if tuple(shape) == tuple(wanted) else reshaped(code, wanted)
     if len(positions) == math.prod(shape) and positions.min() >= 0:
         yield from turns(code, positions, shape, wanted)
         yield from digits(code, positions, shape, wanted)
@@ -121,6 +121,11 @@ def runs(code: str, positions: np.ndarray, shape: Sequence[int], wanted: Sequenc
             taken = f"{code}[{':, ' * axis}{max(row, 0)}:{max(row, 0) + length}]"
             parts.append(taken if row >= 0 else f"np.zeros_like({taken})")
         yield f"np.concatenate([{', '.join(parts)}]{f', axis={axis}' if axis else ''})"
+
+
+def reshaped(code: str, shape: Sequence[int]) -> str:
+    """A reshape as source. NumPy takes the empty shape only as a tuple."""
+    return f"{code}.reshape{spelled(shape) if len(shape) else '(())'}"
 
 
 def spelled(shape: Sequence[int]) -> str:
