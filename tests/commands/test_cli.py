@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from meshmark import __version__
 from meshmark.commands.main import main
+from meshmark.core import installation
 from meshmark.devices import advice
 from meshmark.devices import probe as devices
 from meshmark.devices.facts import Facts
@@ -81,7 +82,9 @@ def test_bad_input_is_named(arguments, names, capsys, monkeypatch):
 def test_version(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["--version"])
-    assert stopped.value.code == 0 and capsys.readouterr().out == f"meshmark {__version__}\n"
+    told = capsys.readouterr().out
+    assert stopped.value.code == 0 and told == f"{installation.describe_version()}\n"
+    assert told.startswith(f"meshmark {__version__}, ") and told.count("\n") == 1
 
 
 def test_a_terminal_obeys_no_complaint(capsys):

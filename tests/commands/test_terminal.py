@@ -271,13 +271,33 @@ Psum.reference = staticmethod(lambda x, **options: np.zeros_like(x))  # the plan
 """
 
 
-def test_the_short_summary_carries_the_reason(tmp_path):
+BROKEN = """
+import pytest
+from meshmark.conformance.test_collectives import test_collectives
+
+@pytest.fixture(autouse=True)
+def device(case):
+    if case.case.operation.name == "pmean":
+        raise RuntimeError("no device is left")
+"""
+
+
+@pytest.mark.parametrize(("workers", "in_ci"), [("0", ""), ("1", "1")])
+def test_the_short_summary_carries_the_reason(tmp_path, workers, in_ci):
+    """Each line begins with the reason: of a failed check, and of an error while the test is set up."""
     (tmp_path / "conftest.py").write_text(PLANTED)
-    (tmp_path / "test_collectives.py").write_text(
-        "from meshmark.conformance.test_collectives import test_collectives\n"
-    )
-    chosen = ["--operations", "psum", "--meshes", "2x4", "--modes", "manual", "--profile", "smoke", "-n", "0"]
-    done = conformance(str(tmp_path), "-c", "/dev/null", "--rootdir", str(tmp_path), *chosen, CI="1")
+    (tmp_path / "test_collectives.py").write_text(BROKEN)
+    chosen = ["--operations", "psum,pmean", "--meshes", "2x4", "--modes", "manual", "--profile", "smoke"]
+    place = [str(tmp_path), "-c", "/dev/null", "--rootdir", str(tmp_path), "-n", workers]
+    done = conformance(*place, *chosen, CI=in_ci, BUILD_NUMBER="", COLUMNS="80")
     assert done.returncode == 1, done.stdout + done.stderr
-    lines = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
-    assert lines and all("numbers: fail: " in line and "elements differ on" in line for line in lines), lines
+    summary = done.stdout.partition("= short test summary info =")[2].splitlines()[1:-1]
+    assert [line.split()[:2] for line in summary] == [["FAILED", "numbers:"], ["ERROR", "RuntimeError:"]]
+    if in_ci:
+        assert "1024 of 1024 elements differ on cpu:0 (shard " in summary[0]
+        assert summary[0].endswith(" - psum/axes=x+y/manual/2x4/float32/4KiB")
+        assert "no device is left - pmean/" in summary[1]
+    else:
+        assert "1024 of 1024" in summary[0] and "no device is le" in summary[1]
+        assert not [line for line in summary if len(line) > 80], summary
+    assert "a script that repeats it: meshmark repro" in done.stdout.partition("= meshmark =")[0]

@@ -46,6 +46,22 @@ def test_an_unpacked_source_distribution_says_what_the_build_wrote(package, tmp_
     assert installation.suite()["commit"] == "a" * 40
 
 
+def test_the_version_names_the_commit_and_jax_where_they_are_known(package, monkeypatch):
+    monkeypatch.setattr(installation.metadata, "version", lambda name: {"jax": "0.12.0.1"}[name])
+    assert installation.describe_version() == f"meshmark {__version__}, jax 0.12.0.1"
+    for clean, told in ((True, " (clean)"), (False, " (with changes)"), (None, "")):
+        (package / "_build.json").write_text(json.dumps(BUILT | {"clean": clean}))
+        assert installation.describe_version() == (
+            f"meshmark {__version__}, commit aaaaaaaaaaaa{told}, jax 0.12.0.1"
+        )
+
+    def absent(name):
+        raise installation.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(installation.metadata, "version", absent)
+    assert installation.describe_version().endswith(", no jax")
+
+
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_git_goes_before_what_a_build_wrote(package, tmp_path, monkeypatch):
     monkeypatch.setattr(installation, "CHECKOUT", tmp_path)

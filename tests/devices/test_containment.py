@@ -367,6 +367,28 @@ def test_the_reason_of_a_crash_is_no_frame_of_a_native_stack(tmp_path):
     assert "f()" in raw
 
 
+def test_the_reason_of_a_crash_is_the_failed_check_and_not_the_address_of_its_stack():
+    raw = (
+        "F1124 09:21:58.658338   26296 statusor.cc:89] Attempting to fetch value instead of handling error\n"
+        "https://symbolize.example/r/?trace=7fbb1f39ef93,7fbb1f39ef57\n"
+        "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n"
+        '  File "jax/_src/compiler.py", line 381 in backend_compile_and_load\n'
+    )
+    line = containment.line_of_death("SIGABRT", raw)
+    assert line.reason.startswith("SIGABRT: F1124 09:21:58.658338   26296 statusor.cc:89] Attempting")
+    assert any("symbolize" in told for told in line.data["stderr"]), "the rest is kept"
+
+
+def test_the_reason_of_a_crash_that_wrote_nothing_is_where_it_was():
+    dump = (
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n"
+        '  File "jax/_src/compiler.py", line 381 in backend_compile_and_load\n'
+    )
+    reason = containment.line_of_death("SIGSEGV", dump).reason
+    assert reason == "SIGSEGV, in compiler:backend_compile_and_load:381"
+    assert containment.line_of_death("SIGSEGV", "").reason == "SIGSEGV"
+
+
 def test_end_workers_leaves_processes_alone_that_are_no_children(tmp_path):
     (tmp_path / "gw0.pid").write_text(str(os.getppid()))
     (tmp_path / "gw1.pid").write_text("no number")

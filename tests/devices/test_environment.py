@@ -3,13 +3,14 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
 from meshmark.commands import main as cli
-from meshmark.core.installation import PACKAGE, SOURCE
+from meshmark.core.installation import PACKAGE, SOURCE, make_paths_absolute
 from meshmark.devices import environment
 from meshmark.devices.environment import CPU_DEVICES, cpu_devices, of_child
 
@@ -81,6 +82,33 @@ def test_a_child_has_the_variables_and_imports_this_package_and_this_process_is_
     assert dict(os.environ) == before
     monkeypatch.delenv("PYTHONPATH")
     assert of_child()["PYTHONPATH"] == str(SOURCE)
+
+
+def test_a_child_in_another_directory_loads_code_from_the_same_places(monkeypatch, tmp_path):
+    """A relative entry is one of the directory in which the command was started, and so is an empty one."""
+    monkeypatch.chdir(tmp_path)
+    given = {
+        "PYTHONPATH": os.pathsep.join(["site", "", "/elsewhere"]),
+        "LD_LIBRARY_PATH": "lib",
+        "TPU_LIBRARY_PATH": "./libtpu.so",
+        "PJRT_NAMES_AND_LIBRARY_PATHS": "one:./one.so,two:two.json,three:libthree.so,four:/four.so",
+        "MESHMARK_ONE": "site",
+    }
+    made = make_paths_absolute(given)
+    assert made["PYTHONPATH"] == os.pathsep.join([f"{tmp_path}/site", str(tmp_path), "/elsewhere"])
+    assert (made["LD_LIBRARY_PATH"], made["TPU_LIBRARY_PATH"]) == (f"{tmp_path}/lib", f"{tmp_path}/libtpu.so")
+    plugins = f"one:{tmp_path}/one.so,two:{tmp_path}/two.json,three:libthree.so,four:/four.so"
+    assert made["PJRT_NAMES_AND_LIBRARY_PATHS"] == plugins and made["MESHMARK_ONE"] == "site"
+    assert of_child(given)["PYTHONPATH"] == os.pathsep.join([str(SOURCE), made["PYTHONPATH"]])
+    assert make_paths_absolute({"PYTHONPATH": ""}) == {"PYTHONPATH": ""}
+
+
+def test_every_module_that_starts_children_elsewhere_makes_their_paths_absolute():
+    """One that passes `cwd=` makes the environment with one of these two functions."""
+    starting = [p for p in PACKAGE.rglob("*.py") if re.search(r"\bcwd=", p.read_text())]
+    assert len(starting) >= 4
+    for path in starting:
+        assert re.search(r"\b(of_child|make_paths_absolute)\(", path.read_text()), path
 
 
 def test_a_command_leaves_the_environment_alone(capsys):

@@ -71,10 +71,47 @@ def test_the_work_and_the_memory_of_a_device_have_limits():
         judge("memory", MANUAL, 'custom_call_target="lapack"')
 
 
-@pytest.mark.parametrize("reader", ["payloads", "total"])
+@pytest.mark.parametrize("reader", ["bytes", "payloads", "total"])
 def test_bytes_of_a_loop_are_refused(reader):
     with pytest.raises(AssertionError, match="loop"):
         judge(reader, READS[reader][0], "%w = (s32[]) while(%t), body=%b")
+
+
+@pytest.mark.parametrize("reader", ["bytes", "payloads", "total", "payloads of loops", "total of loops"])
+def test_bytes_of_a_chain_are_refused(reader):
+    """Each fusion of a chain prints the collective that they run together."""
+    case_id = AUTO if "total" in reader else MANUAL
+    with pytest.raises(AssertionError, match="chain"):
+        judge(reader, case_id, reduced(ROWS) + ', frontend_attributes={chain_id="1"}')
+
+
+def test_the_bytes_of_an_asynchronous_collective_are_those_of_its_result():
+    case, groups = "all_gather/axes=x,dim=0,tiled/manual/2x4/float32/4KiB", ROWS.partition(", to")[0]
+
+    def gathered(count):
+        start = f"%s = (f32[1024], f32[{count}]) all-gather-start(%a), {groups}, dimensions={{0}}"
+        return f"{start}\n%d = f32[{count}] all-gather-done(%s)"
+
+    for reader in ("bytes", "payloads"):
+        assert judge(reader, case, gathered(2048)) and not judge(reader, case, gathered(4096))
+
+
+def looping(turns, note="known_trip_count"):
+    """A program that reduces 256 elements over the rows in each turn of its loop."""
+    loop = f'while(%x), condition=%test, body=%body, backend_config={{"{note}":{{"n":"{turns}"}}}}'
+    return (
+        f"%body (p: f32[256]) -> f32[256] {{\n  {reduced(ROWS, 256)}\n}}\n\n"
+        "%test (p: f32[256]) -> pred[] {\n  %t = pred[] constant(true)\n}\n\n"
+        "%add (p: f32[], q: f32[]) -> f32[] {\n  %t = f32[] add(%p, %q)\n}\n\n"
+        f"ENTRY %main (x: f32[256]) -> f32[256] {{\n  %w = f32[256] {loop}\n}}\n"
+    )
+
+
+@pytest.mark.parametrize(("reader", "case_id"), [("payloads of loops", MANUAL), ("total of loops", AUTO)])
+def test_the_bytes_of_a_loop_are_those_of_all_its_turns(reader, case_id):
+    assert judge(reader, case_id, looping(4)) and not judge(reader, case_id, looping(4000))
+    with pytest.raises(ValueError, match="unknown length"):
+        judge(reader, case_id, looping(4, "unknown"))
 
 
 def test_a_collective_of_one_member_sends_nothing():
@@ -91,4 +128,5 @@ def test_every_reader_of_a_case_ends_in_a_statement_of_good(case_id):
 
 
 def test_all_readers_are_tried_here():
-    assert {*READS, "operations", "memory"} == {*contracts.READERS}
+    others = {"operations", "memory", "payloads of loops", "total of loops"}
+    assert {*READS, *others} == {*contracts.READERS}

@@ -112,6 +112,25 @@ def test_a_narrow_array_that_moves_in_32_bits_is_told_only_where_nothing_else_di
         assert reason and told not in reason
 
 
+@pytest.mark.parametrize(
+    ("itemsize", "dtype", "growth", "told"),
+    [
+        (1, "f16", 2, "moved in 16 bits, twice the bytes, and nothing else differs"),
+        (1, "f32", 4, "moved in 32 bits, four times the bytes, and nothing else differs"),
+        (1, "f16", 4, "moved in 16 bits"),  # four times the bytes in a type of twice the width
+        (1, "f8e4m3fn", 2, "moved in 8 bits"),
+        (2, "f64", 4, "moved in 64 bits"),
+        (4, "f64", 2, "moved in 64 bits"),
+    ],
+)
+def test_the_width_in_which_an_array_moves_is_told_and_excused_only_with_its_own_bytes(
+    itemsize, dtype, growth, told
+):
+    owed = [Traffic("all-gather", 4096, ROWS, itemsize)]
+    moved = [Collective("all-gather", 4096 * growth, dtype, ROWS, ())]
+    assert communication.traffic_difference(moved, owed, {}, itemsize).endswith(told)
+
+
 def test_what_is_summed_in_a_wide_type_already_does_not_grow():
     """A product of bfloat16 that is kept in float32 owes float32, and no more."""
     owed = [Traffic("all-reduce", 4096, ROWS, 4)]

@@ -2,29 +2,22 @@
 """The statements of the README are true."""
 
 import re
-import tomllib
 
 import jax
 import pytest
 
 from meshmark.devices import probe
 from meshmark.judge.checks import Judge
-from meshmark.levels import known_issues
 from meshmark.operations import cases
 from meshmark.pytest_plugin.controller import message
 from meshmark.pytest_plugin.trials import Trial
 from tests.checkout import ROOT
+from tests.headings import anchors
 from tests.studies.faults import load_families
 from tests.studies.faults_of_functions import psum_forgets_the_last_device
 from tests.studies.planting import CATALOGUE
 
 TEXT = (ROOT / "README.md").read_text()
-
-
-def anchors(text: str) -> set[str]:
-    """The anchors of a Markdown file's headings, as the site and common hosts make them."""
-    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
 def test_it_is_short_and_has_no_placeholder():
@@ -48,13 +41,6 @@ def test_every_file_that_it_names_is_there():
 def test_every_link_to_a_heading_has_its_heading():
     for path, anchor in re.findall(r"\]\(([^)#]*)#([^)]+)\)", TEXT):
         assert anchor in anchors((ROOT / (path or "README.md")).read_text()), anchor
-
-
-def test_known_issues_that_point_to_the_readme_find_their_heading():
-    """Published records hold these links, so that the headings stay."""
-    issues = tomllib.loads(known_issues.FILE.read_text())["issue"]
-    named = {link.removeprefix("README.md#") for i in issues if (link := i["link"]).startswith("README.md")}
-    assert named and named <= anchors(TEXT)
 
 
 def test_the_number_of_faults_is_that_of_the_catalogue():

@@ -132,7 +132,8 @@ limit.
   not come together, or may not run together. A killed rank has the code of its signal.
 - **`meshmark launch` calls the roll.** It believes exit codes of 0 where every rank has joined the others, once, and
   has said itself that its run ended with 0. Python, a plugin or a shell can end a rank before the suite begins, or hide
-  its code. What is no run of the suite (`meshmark test`, `bench`, `hunt`, `pytest conformance`) need not join.
+  its code. A command that does not run the suite does not have to join. (`meshmark test`, `bench`, `hunt` and
+  `pytest conformance` run it.)
 - **A case that kills or hangs a rank ends the group**, because XLA cannot replace a rank. `meshmark launch` starts the
   group again, and it goes on with the next case. Elsewhere give the same command with `--resume FILE` instead of
   `--record FILE`. If all ranks died at once, the case gets one more try, because somebody may have killed them from

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from meshmark.operations.models import optimizers, pipeline, programs
+from meshmark.operations.models import optimizers, pipeline, programs, staged_decoder
 from tests.studies.planting import fault, patched
 
 
@@ -178,6 +178,25 @@ def the_first_stage_takes_what_the_last_one_gave():
         return lambda fed, state: jnp.roll(state, 1, axis=0).at[0].add(fed)
 
     return patched(pipeline, "shifted", make)
+
+
+@fault(operations=("staged_decoder",), meshes=("2x4",), modes=("auto",))
+def a_micro_batch_skips_the_last_stage():
+    def make(real):
+        def auto_through(letters, stages, n, x, weights, **how):
+            return real(letters, stages, n, x, tuple(w.at[-1].set(0) for w in weights), **how)
+
+        return auto_through
+
+    return patched(staged_decoder, "auto_through", make)
+
+
+@fault(operations=("staged_decoder",), meshes=("2x4",), modes=("manual",))
+def stages_of_the_decoder_pass_their_features_backward():
+    def make(real):
+        return lambda x, axes, pairs: real(x, axes, [(b, a) for a, b in pairs])
+
+    return patched(lax, "ppermute", make)
 
 
 # The mixture of experts.

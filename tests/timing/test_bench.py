@@ -534,7 +534,8 @@ def test_memory_is_estimated_first():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(1.5, "1.5 s"), (0.0123, "12.3 ms"), (4.56e-6, "4.56 us"), (3e-9, "3 ns")]
+    ("value", "text"),
+    [(1.5, "1.5 s"), (0.0123, "12.3 ms"), (4.56e-6, "4.56 us"), (3e-9, "3 ns"), (-2e-3, "-2 ms")],
 )
 def test_times_for_people(value, text):
     assert timing_tables.spell_time(value) == text

@@ -3,9 +3,11 @@
 
 import pytest
 
+from meshmark.operations import cases
 from meshmark.records.reading import Records
 from meshmark.timing import steps, timing_tables
 
+STAGED = "staged_decoder/stages=x,model=y/{}/2x4/float32/n16"
 DECODER, DECODE = (
     "decoder/batch=x,model=y/{}/2x4/float32/n16",
     "decode_step/batch=x,model=y,at=middle/{}/2x4/float32/n16",
@@ -38,6 +40,16 @@ def test_tokens_are_those_of_one_call():
     assert forward["tokens_per_s"] == pytest.approx(64e3) and decode["tokens_per_s"] == pytest.approx(4e3)
     assert forward["mfu"] == pytest.approx(8e6 / 8e10 / 1e-3) and "measured here" in forward["peak"]
     assert forward["sent"] == {"all-gather": 50, "all-reduce": 307} and forward["memory"] == 1230
+
+
+def test_mfu_leaves_out_the_idle_stages_of_a_pipeline():
+    """Two stages with two micro-batches compute in three ticks each, of which two are needed."""
+    cost = cases.find(STAGED.format("manual"), 8).plan.cost
+    (row,) = steps.step_rows(
+        of(record(STAGED, "manual", 1e-3, cost={"flops": cost.flops, "nbytes": 0, "factor": 0.0}))
+    )
+    assert row["mfu"] == pytest.approx((cost.flops - cost.idle) / 8e10 / 1e-3)
+    assert 0.5 < (cost.flops - cost.idle) / cost.flops < 1
 
 
 def test_wrong_values_and_unknown_cases_have_no_row():

@@ -20,7 +20,7 @@ from meshmark.commands.options import (
     of_ranks,
 )
 from meshmark.core import interrupts, terminal
-from meshmark.core.terminal import note, show
+from meshmark.core.terminal import note, remark, show
 from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
 from meshmark.devices.environment import cpu_devices
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Choose, time, print."""
     check_cadences(arguments.cadence)
     if arguments.precision:
-        note(
+        remark(
             "--precision has no effect: sampling ends by count and time, since an interval looks narrow by chance too;"
             " see --seconds"
         )
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     variables = cpu_devices(arguments.num_devices)
     facts = probe.probe(variables)
     if arguments.num_devices and not facts.virtual:
-        note(f"--num-devices is ignored on backend {facts.backend}")
+        remark(f"--num-devices is ignored on backend {facts.backend}")
     selection = selected(vars(arguments), facts.num_devices, timed=True)
     todo, left_out = (bench.scaling if arguments.scaling else bench.select_cells)(selection, facts)
     job = Job(
@@ -142,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
     show(facts.describe(), expected.issue_lines(), (f"left out: {why}" for why in left_out))
     interrupts.warn()
     for line in bench.load():
-        note(line)
+        remark(line)
     interrupted, code = None, 0
     on_disk = OnDisk.read(facts)
     with shown(len(todo) * arguments.processes) as tell:
@@ -175,7 +175,7 @@ def run(arguments: argparse.Namespace) -> int:
         writer.close()
     show(timing_tables.table_lines(kept, terminal.width()))
     for line in (*bench.noise(progress), *changes):
-        note(line)
+        remark(line)
     file = arguments.record or arguments.resume
     if progress.raw and file:
         with suppress(OSError), open(f"{file}.stderr", "a", encoding="utf-8", errors="replace") as beside:
@@ -184,5 +184,5 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"records: {file}")
     if interrupted:
         how = f": go on with --resume {file}" if file else ""
-        note(f"{interrupted}, and what was timed is {'kept' if file else 'above'}{how}")
+        remark(f"{interrupted}, and what was timed is {'kept' if file else 'above'}{how}")
     return code

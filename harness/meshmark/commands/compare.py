@@ -19,7 +19,7 @@ from meshmark.commands.options import add_timing, check_cadences
 from meshmark.core import interrupts, terminal
 from meshmark.core.errors import unknown
 from meshmark.core.privacy import redact
-from meshmark.core.terminal import note, show
+from meshmark.core.terminal import note, remark, show
 from meshmark.core.text import names
 from meshmark.devices.environment import cpu_devices
 from meshmark.devices.facts import Facts
@@ -218,14 +218,14 @@ def compare_environments(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             show(heading, (f"left out: {why}" for why in left_out))
         for line in bench.load():
-            note(f"{line}; processes will differ more, and less will be found")
+            remark(f"{line}; processes will differ more, and less will be found")
         try:
             differences = timed(comparison, file)
         except KeyboardInterrupt as error:
-            note(cut_short("interrupted", comparison, file.path))
+            remark(cut_short("interrupted", comparison, file.path))
             return interrupts.code(error)
         except OSError as error:
-            note(cut_short(f"can't go on: {error.strerror or error}", comparison, file.path))
+            remark(cut_short(f"can't go on: {error.strerror or error}", comparison, file.path))
             return 2
         finally:
             file.close([raw for each in children.values() for raw in each.raw])
@@ -276,7 +276,7 @@ def print_findings(found: Findings, arguments: argparse.Namespace) -> int:
         return found.code(arguments.fail_on)
     show(found.lines(terminal.width()), verdicts=True)
     for line in found.notes:
-        note(line)
+        remark(line)
     return found.code(arguments.fail_on)
 
 
@@ -302,7 +302,7 @@ def refuse(why: Sequence[str], anyway: bool) -> None:
     if why and not anyway:
         raise CompareError(f"not comparable: {'; '.join(why)}; add --anyway to compare nevertheless")
     for line in why:
-        note(f"not comparable, and compared because of --anyway: {line}")
+        remark(f"not comparable, and compared because of --anyway: {line}")
 
 
 def timed(comparison: Comparison, file: ComparisonFile) -> list[Difference]:

@@ -19,8 +19,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from meshmark import __version__
-from meshmark.core import interrupts, saying, steady
+from meshmark.core import installation, interrupts, saying, steady
 from meshmark.core.errors import BadInput, not_installed, unknown
 from meshmark.core.terminal import note
 
@@ -116,7 +115,7 @@ def parser(named: str | None = None) -> Parser:
     need.
     """
     top = Parser(prog="meshmark", description="Conformance and benchmark suite for distributed JAX.")
-    top.add_argument("--version", action="version", version=f"meshmark {__version__}")
+    top.add_argument("--version", action=_Version)
     top.set_defaults(run=_help, parser=top)
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
     for name, text in COMMANDS.items():
@@ -126,6 +125,20 @@ def parser(named: str | None = None) -> Parser:
             command.add_arguments(made)
             made.set_defaults(run=command.run, parser=made)
     return top
+
+
+class _Version(argparse.Action):
+    """Prints the version when it is asked for: git needs a moment to say whether a checkout is clean."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(
+            option_strings, dest, nargs=0, help="print the version, the commit and the release of JAX"
+        )
+
+    def __call__(self, *_: object) -> NoReturn:
+        """Print, and end with exit code 0."""
+        print(installation.describe_version())
+        sys.exit(0)
 
 
 def _help(arguments: argparse.Namespace) -> int:

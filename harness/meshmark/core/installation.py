@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
+from collections.abc import Mapping
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +26,50 @@ BUILD = PACKAGE / "_build.json"
 a checkout has none."""
 
 
+SEARCHED = ("PYTHONPATH", "LD_LIBRARY_PATH", "TPU_LIBRARY_PATH")
+"""The environment variables with directories or files from which Python and JAX load code."""
+
+PLUGINS = "PJRT_NAMES_AND_LIBRARY_PATHS"
+"""JAX's variable of PJRT plugins: `name:path,name:path`."""
+
+
+def make_paths_absolute(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the relative paths of these variables made absolute, for a child that starts in another
+    directory. An empty entry is the working directory, as it is for Python and for the system's loader."""
+    made = dict(environment)
+    for name in filter(made.get, SEARCHED):
+        made[name] = os.pathsep.join(map(os.path.abspath, made[name].split(os.pathsep)))
+    if made.get(PLUGINS):
+        made[PLUGINS] = ",".join(map(_plugin_with_absolute_path, made[PLUGINS].split(",")))
+    return made
+
+
+def _plugin_with_absolute_path(plugin: str) -> str:
+    name, separator, path = plugin.partition(os.pathsep)
+    is_path = os.sep in path or path.endswith(".json")  # otherwise the loader searches for the library
+    return f"{name}{separator}{os.path.abspath(path) if is_path else path}"
+
+
 def _is_checkout(directory: Path) -> bool:
     return SOURCE.name == "harness" and (directory / "pyproject.toml").is_file()
 
 
 CHECKOUT = SOURCE.parent if _is_checkout(SOURCE.parent) else None
 """The checkout that holds this package; None if the package is installed without a checkout."""
+
+
+def describe_version() -> str:
+    """The version, the commit and whether it was clean, where they are known, and the release of JAX, in one line."""
+    state = _state()
+    parts = [f"meshmark {__version__}"]
+    if state.get("commit"):
+        clean = {True: " (clean)", False: " (with changes)", None: ""}[state.get("clean")]
+        parts.append(f"commit {state['commit'][:12]}{clean}")
+    try:
+        parts.append(f"jax {metadata.version('jax')}")
+    except metadata.PackageNotFoundError:
+        parts.append("no jax")
+    return ", ".join(parts)
 
 
 def suite() -> dict[str, Any]:
@@ -38,9 +79,13 @@ def suite() -> dict[str, Any]:
     in an installed wheel or an unpacked source distribution, None if neither gives them; `digest`, of the package's
     files.
     """
-    state = (_git_state(CHECKOUT) if CHECKOUT else {}) or _built_state()
+    state = _state()
     named = {name: state.get(name) for name in ("commit", "clean")}
     return {"version": __version__, **named, "digest": digest_package()}
+
+
+def _state() -> dict[str, Any]:
+    return (_git_state(CHECKOUT) if CHECKOUT else {}) or _built_state()
 
 
 def _built_state() -> dict[str, Any]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from meshmark.core import terminal
 
 
 class FromOutside(BaseException):
@@ -109,7 +110,7 @@ def ignored() -> str:
 def warn() -> None:
     """Print to standard error that SIGINT is ignored, if it is."""
     if text := ignored():
-        print(f"meshmark: {text}", file=sys.stderr, flush=True)
+        terminal.remark(text)
 
 
 def listen(callback: Callable[[signal.Signals], object]) -> None:

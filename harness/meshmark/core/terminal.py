@@ -65,7 +65,13 @@ def show_json(value: Any) -> None:
     print(json.dumps(value, indent=2, allow_nan=False))
 
 
+def remark(text: str) -> None:
+    """Print a remark on the output above to standard error, wrapped as that output is."""
+    print("\n".join(wrap(f"meshmark: {printable(text[:LONGEST])}", width())), file=sys.stderr, flush=True)
+
+
 def note(text: str) -> None:
-    """Print one line to standard error; if that is a terminal, wrapped to its width."""
+    """Print one line to standard error, for a program that reads it or a log; if that is a terminal, wrapped to its
+    width."""
     line = f"meshmark: {printable(text[:LONGEST])}"
     print("\n".join(wrap(line, width()) if sys.stderr.isatty() else [line]), file=sys.stderr)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import textwrap
@@ -72,6 +73,39 @@ def text_table(
     or each row's first cell gets a line of its own. If that is too wide too, each row becomes `name: value` texts.
     """
     grid = [[printable(str(value)) for value in row] for row in (header, *rows)]
+    return _fitted(grid, width, left)
+
+
+def text_tables(
+    header: Sequence[str], rows: Iterable[Sequence[str]], parts: Sequence[int], width: int | None = None
+) -> list[str]:
+    """Lines of one plain table, or of as many as keep their cells in columns, with a blank line between them.
+
+    parts: the indices at which the columns may be divided, the most important division last. Each table has the first
+    column. The last table that is still too wide is as `text_table` makes it.
+    """
+    grid = [[printable(str(value)) for value in row] for row in (header, *rows)]
+    tables: list[list[list[str]]] = []
+    for number in range(len(parts) + 1):
+        ends = [1, *sorted(parts[len(parts) - number :]), len(header)]
+        tables = [[[row[0], *row[a:b]] for row in grid] for a, b in itertools.pairwise(ends)]
+        drawn = [_in_columns(table, width, False) for table in tables]
+        if all(drawn):
+            break
+    lines: list[str] = []
+    for table in tables:
+        lines += [""] * bool(lines) + _fitted(table, width, False)
+    return lines
+
+
+def _fitted(grid: Sequence[Sequence[str]], width: int | None, left: bool) -> list[str]:
+    """The lines of a table in columns, or in pairs if it is too wide for that."""
+    lines = _in_columns(grid, width, left)
+    return lines if lines or width is None else _in_pairs(grid, width)
+
+
+def _in_columns(grid: Sequence[Sequence[str]], width: int | None, left: bool) -> list[str]:
+    """The lines of a table whose cells stand in columns; empty if it is too wide for that."""
     parts = _breaks_anywhere if left else _breaks_before_brackets
     natural = [max(map(len, column)) for column in zip(*grid, strict=True)]
     if width is None or _total(natural) <= width:
@@ -79,9 +113,9 @@ def text_table(
     least = [max(len(p) for cell in column for p in parts(cell)) for column in zip(*grid, strict=True)]
     if left and _total(least) <= width:
         return _flat(_drawn(grid, _shrunk(natural, least, width), left, parts))
-    if len(header) > 1 and not left and GAP + _total(least[1:]) <= width:
+    if len(grid[0]) > 1 and not left and GAP + _total(least[1:]) <= width:
         return _headed(grid, _shrunk(natural[1:], least[1:], width - GAP), parts)
-    return _in_pairs(grid, width)
+    return []
 
 
 def _total(widths: Sequence[int]) -> int:

@@ -59,6 +59,9 @@ _EXECNET = b"sys.stdin.readline()"
 _PR_SET_PDEATHSIG = 1
 _DUMP = re.compile(r"^(?:(?P<hang>Timeout \([\d:.]+\)!)|Fatal Python error: .*)$", re.MULTILINE)
 _NATIVE = re.compile(r"\s+@\s+0x|\*\*\* .* stack trace")
+_FATAL = re.compile(r"\bF\d{4} \d\d:\d\d:\d\d\.\d+ ")
+"""The head of the line with which a compiler ends its process. libtpu writes an address of the stack after it."""
+
 _THREAD = re.compile(r"^(?:Current thread|Thread) .*", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
 
@@ -273,15 +276,22 @@ def line_of_death(how: str, raw: str, overdue: bool = False) -> Line:
     start = _DUMP.search(raw)
     words, dump = (raw[: start.start()], raw[start.start() :]) if start else (raw, "")
     stacks = threads(dump)
-    last = [line for line in words.splitlines() if line.strip() and not _NATIVE.match(line)][-8:]
-    tail = ["".join(filter(str.isprintable, redact(line)))[:300] for line in last]
+    lines = [line for line in words.splitlines() if line.strip() and not _NATIVE.match(line)]
+    tail = [_shown(line) for line in lines[-8:]]
     data = {"stderr": tail, "stacks": stacks}
     innermost = stacks[-1][0] if stacks and stacks[-1] else "unknown"
     if overdue:
         return Line("execute", "hang", f"past its deadline, in {innermost}, and ended from outside", data)
     if start and start["hang"]:
         return Line("execute", "hang", f"past its deadline, in {innermost}", data)
-    return Line("execute", "crash", f"{how}: {tail[-1]}" if tail else how, {"signal": how, **data})
+    if not tail:
+        return Line("execute", "crash", f"{how}, in {innermost}" if stacks else how, {"signal": how, **data})
+    check = next((line for line in reversed(lines) if _FATAL.search(line)), lines[-1])
+    return Line("execute", "crash", f"{how}: {_shown(check)}", {"signal": how, **data})
+
+
+def _shown(line: str) -> str:
+    return "".join(filter(str.isprintable, redact(line)))[:300]
 
 
 def cause(directory: Path, worker: str) -> str:

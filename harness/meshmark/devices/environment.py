@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from meshmark.core.installation import SOURCE
+from meshmark.core.installation import SOURCE, make_paths_absolute
 
 CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
 X64 = "JAX_ENABLE_X64"
@@ -32,8 +32,8 @@ def cpu_devices(number: int | None, default: int = DEFAULT_CPU_DEVICES) -> dict[
 
 def of_child(variables: Mapping[str, str] | None = None, source: Path = SOURCE) -> dict[str, str]:
     """The environment of a child process: that of this process with `variables` set, and `source` first on the path
-    from which Python imports."""
-    made = os.environ | dict(variables or {})
+    from which Python imports. The child may start in another directory: paths are absolute."""
+    made = make_paths_absolute(os.environ | dict(variables or {}))
     return made | {"PYTHONPATH": os.pathsep.join(filter(None, [str(source), made.get("PYTHONPATH", "")]))}
 
 

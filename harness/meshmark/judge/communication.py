@@ -22,7 +22,8 @@ from typing import Any
 import jax
 
 from meshmark.core.dtypes import dtype as dtype_of
-from meshmark.core.hlo import Collective, bits, collectives, wire_bytes
+from meshmark.core.hlo import Collective, collectives, wire_bytes
+from meshmark.core.hlo_types import bits
 from meshmark.core.verdicts import Line
 from meshmark.core.workspaces import workspace_bytes
 from meshmark.judge import theory
@@ -43,6 +44,8 @@ The payload is the gathered array, so a sum of the blocks themselves, 1/n of it,
 WIDENED = (2, 4)
 """The factors by which the payload may grow. XLA may reduce a type of less than 32 bits in a wider one (its
 AllReducePromotion pass)."""
+
+_TIMES = {2: "twice", 4: "four times"}
 
 Key = tuple[str, frozenset[tuple[int, ...]]]
 
@@ -152,7 +155,7 @@ def traffic_difference(
         if key[1]:
             have[key] += c.nbytes * (c.trips or 1)
             widths[key] = max(widths[key], bits(c.dtype))
-    doubled = ""
+    wider = ""
     for (kind, groups), payload in want.items():
         for stand_in in (kind, *equivalents.get(kind, ())):
             key = (stand_in, groups)
@@ -164,14 +167,18 @@ def traffic_difference(
                 break
         else:
             differs = f"expected {kind} of {payload} B over {_few(groups)}, found {_describe(found)}"
-            if (own, widths.get((kind, groups)), have.get((kind, groups))) != (2, 32, 2 * payload):
+            if (kind, groups) not in have:
                 return differs
-            del have[kind, groups]
-            doubled = doubled or f"{differs}: moved in 32 bits, twice the bytes, and nothing else differs"
+            width, moved = widths[kind, groups], have.pop((kind, groups))
+            differs = f"{differs}: moved in {width} bits"
+            growth = width // (8 * own)
+            if not (8 * own < width <= 32 and growth in WIDENED and moved == growth * payload):
+                return differs
+            wider = wider or f"{differs}, {_TIMES[growth]} the bytes, and nothing else differs"
     if have:
         kind, groups = next(iter(have))
         return f"{kind} over {_few(groups)} is not in the contract; found {_describe(found)}"
-    return doubled
+    return wider
 
 
 def _widened(kind: str, seen: int, payload: int, width: int, own: int) -> bool:

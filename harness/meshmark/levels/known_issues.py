@@ -8,12 +8,17 @@ file. Each holds one table [[issue]] per issue:
     modes      the modes in which they may fail: auto, explicit, manual ...
     checks     the checks that may fail: numbers, execute ...
     verdicts   how they may fail: fail, error, crash, hang
-    symptom    a regular expression that the reason of the failure must contain
+    symptom    a regular expression that the reason of the failure must contain, or, for a crash, a line of its error
+               output
+    figures    how the figures of the reason are related, such as "seen == 2 * expected"
+               (`meshmark.levels.figures`); if missing: in any way
     jax        affected releases, as a version specifier (">=0.10,<0.12")
     backends   affected backends, or ["*"]
     topologies only these compile-only topologies (fnmatch: 2x* is any two slices); if missing: everywhere
     processes  true: only in runs over several processes; if missing: with one process and with several
-    link       where it is reported or documented; README.md#... or results/findings/... if it is not reported yet
+    link       where it is reported or documented; docs/findings.md#... or results/findings/... if it is not reported
+               yet
+    earlier    links that the issue had before, which published records hold; if missing: none
     why        what is known about it, one line
     expires    the first JAX release in which it counts as a failure again
 """
@@ -24,7 +29,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import translate
+from fnmatch import fnmatchcase, translate
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -36,7 +41,10 @@ from meshmark.core import files, saying
 from meshmark.core.errors import BadInput
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import BAD, CHECKS, Line
+from meshmark.levels import figures
+from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES
+from meshmark.operations.selection import CAPABILITIES, Selection
 
 ANYTHING = (
     ("0", "a", "-"),
@@ -67,6 +75,8 @@ class Issue:
     modes: Sequence[str]
     topologies: Sequence[str] = ()
     processes: bool = False
+    figures: str = ""
+    earlier: Sequence[str] = ()
     _pattern: re.Pattern[str] = field(init=False, repr=False)
     _symptom: re.Pattern[str] = field(init=False, repr=False)
 
@@ -93,12 +103,29 @@ class Issue:
             [m] for m in self.modes
         ]
 
-    def explains(self, check: object, verdict: object, reason: object) -> bool:
-        """Whether a failure of a covered case is the listed one. Any other failure stays a failure. The symptom is
-        searched in the redacted text, as in records, so that a reader of records comes to the same answer as the
-        run."""
+    def explains(self, check: object, verdict: object, reason: object, stderr: object = ()) -> bool:
+        """Whether a failure of a covered case is the listed one. Any other failure stays a failure.
+
+        stderr: the end of the error output of a crash, line by line. A compiler may write its failed check there before
+        it writes where to find its stack. The symptom is searched in redacted text, as in records, so that a reader of
+        records comes to the same answer as the run. If several ranks tell what they saw, each must tell this."""
+        if check not in self.checks or verdict not in self.verdicts:
+            return False
         told = redact(str(reason))
-        return check in self.checks and verdict in self.verdicts and bool(self._symptom.search(told))
+        written = [line for line in stderr if isinstance(line, str)] if isinstance(stderr, list) else []
+        return all(
+            any(self._symptom.search(text) for text in (own, *written))
+            and (not self.figures or figures.holds(self.figures, own))
+            for own in _of_each_rank(told)
+        )
+
+
+def _of_each_rank(reason: str) -> list[str]:
+    """The reason of each rank, of a reason that ranks with different ones tell together; otherwise the reason alone."""
+    return [own for part in _RANK.split(reason) if (own := part.strip(" |"))] or [reason]
+
+
+_RANK = re.compile(r"(?:^|(?<= \| ))ranks? \d+(?:, \d+)*: ", re.ASCII)
 
 
 def read_known_issues(path: Path = FILE) -> list[Issue]:
@@ -133,6 +160,7 @@ def _issues(text: str, path: Path) -> tuple[Issue, ...]:
 
 _TEXTS = ("jax", "link", "why", "expires", "symptom")
 _LISTS = ("cases", "modes", "checks", "verdicts", "backends")
+_OPTIONAL = ("topologies", "processes", "figures", "earlier")
 
 
 def _problems(entry: Mapping[str, Any]) -> Iterator[str]:
@@ -140,13 +168,14 @@ def _problems(entry: Mapping[str, Any]) -> Iterator[str]:
     if lacking := sorted({*_TEXTS, *_LISTS} - set(entry)):
         yield f"`{lacking[0]}` is missing: add it"
         return
-    if unknown := sorted(set(entry) - {*_TEXTS, *_LISTS, "topologies", "processes"}):
+    if unknown := sorted(set(entry) - {*_TEXTS, *_LISTS, *_OPTIONAL}):
         yield f"unknown field `{unknown[0][:40]}`: take it out"
-    for name in _TEXTS:
-        if not isinstance(entry[name], str) or not entry[name].strip() or not entry[name].isprintable():
+    for name in (*_TEXTS, "figures"):
+        value = entry.get(name, "at")
+        if not isinstance(value, str) or not value.strip() or not value.isprintable():
             yield f"`{name}` must be one line of text"
             return
-    for name in (*_LISTS, "topologies"):
+    for name in (*_LISTS, "topologies", "earlier"):
         value = entry.get(name, ["*"])
         if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
             yield f"`{name}` must be a list of texts"
@@ -164,6 +193,10 @@ def _problems(entry: Mapping[str, Any]) -> Iterator[str]:
             yield "`symptom` fits anything: write what the reason of this failure says"
     except re.error as error:
         yield f"`symptom` is not a regular expression: {error}"
+    try:
+        figures.read_relation(entry.get("figures", "at"))
+    except figures.RelationError as error:
+        yield f"`figures`: {error}"
     try:
         SpecifierSet(entry["jax"])
         Version(entry["expires"])
@@ -183,6 +216,16 @@ def load(jax: str, backend: str, path: Path = FILE, topology: str = "", processe
     ]
 
 
+def covers_a_case(issue: Issue, num_devices: int, processes: int = 1) -> bool:
+    """Whether the table has a case on these devices that the issue covers, in whichever mode's turn it is."""
+    patterns = [pattern.split("/")[0] for pattern in issue.cases]
+    named = tuple(name for name in OPERATIONS if any(fnmatchcase(name, pattern) for pattern in patterns))
+    chosen = Selection(
+        "full", capabilities=tuple(CAPABILITIES), processes=processes, operations=named, turning=False
+    )
+    return bool(named) and any(issue.covers(case.id) for case in cases.cases(chosen, num_devices))
+
+
 def apply(issues: Sequence[Issue], case_id: str, lines: Sequence[Line]) -> None:
     """Turn listed failures into `known`, and mark a listed case that passes as fixed."""
     for issue in issues:
@@ -190,7 +233,11 @@ def apply(issues: Sequence[Issue], case_id: str, lines: Sequence[Line]) -> None:
             continue
         listed = [line for line in lines if line.check in issue.checks]
         bad = [line for line in listed if line.verdict in BAD]
-        explained = [line for line in bad if issue.explains(line.check, line.verdict, line.reason)]
+        explained = [
+            line
+            for line in bad
+            if issue.explains(line.check, line.verdict, line.reason, line.data.get("stderr"))
+        ]
         for line in explained:
             line.data |= {"link": issue.link, "was": line.verdict}
             line.verdict = "known"

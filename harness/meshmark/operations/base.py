@@ -88,12 +88,14 @@ class Cost:
     """The cost of one execution, for the figures of the benchmarks.
 
     flops: of all devices together. nbytes: S, the bytes of one device as in the bandwidth table of nccl-tests
-    (doc/PERFORMANCE.md). factor: f, so that busbw = nbytes / time * factor.
+    (doc/PERFORMANCE.md). factor: f, so that busbw = nbytes / time * factor. idle: the part of flops that no result
+    needs, such as those of a pipeline's stages before their first micro-batch; MFU leaves it out.
     """
 
     flops: int = 0
     nbytes: int = 0
     factor: float = 0.0
+    idle: int = 0
 
 
 @dataclass(frozen=True)

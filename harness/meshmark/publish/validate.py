@@ -413,8 +413,8 @@ def _one_check(
 ) -> None:  # fmt: skip
     own, verdict, link = record["case"], record["verdict"], record.get("link")
     if verdict == "known":
-        failure = record["check"], record.get("was"), record["reason"]
-        if not any(i.link == link and i.covers(own) and i.explains(*failure) for i in issues):
+        failure = record["check"], record.get("was"), record["reason"], record.get("stderr")
+        if not any(link in (i.link, *i.earlier) and i.covers(own) and i.explains(*failure) for i in issues):
             text = (
                 f"{own} is known by {str(link)[:80]!a}, which the suite's known_issues.toml does not list for it:"
                 " list it there, name a file that does (--known-issues), or let it fail"

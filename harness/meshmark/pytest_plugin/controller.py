@@ -25,7 +25,7 @@ from meshmark.devices.on_disk import OnDisk
 from meshmark.levels import known_issues
 from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
-from meshmark.pytest_plugin import expecting, guard
+from meshmark.pytest_plugin import expecting, guard, short_summary
 from meshmark.pytest_plugin.choosing import without_a_case
 from meshmark.pytest_plugin.counting import FEW, WELL, Count, digest_text, names_the_suite
 from meshmark.pytest_plugin.stashed import (
@@ -94,8 +94,10 @@ class Controller:
         """Keep the session, and say if Ctrl-C would not end it, also under -q. Only rank 0 prints this."""
         self.session = session
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter and (text := interrupts.ignored()):
-            reporter.write_line(f"meshmark: {text}")
+        if reporter and (ignored := interrupts.ignored()):
+            width = self.config.get_terminal_writer().fullwidth
+            for part in text.wrap(f"meshmark: {ignored}", width):
+                reporter.write_line(part)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note when a case starts, because a case that kills its worker can't report its duration."""
@@ -269,10 +271,13 @@ class Controller:
         self.pytest_sessionfinish(session)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Print the closing table."""
+        """Print the closing table, then a line for each failure."""
         self._told = True
-        if not self.cases and not self.count.lines():
-            return
+        if self.cases or self.count.lines():
+            self._print_table(terminalreporter)
+        short_summary.print_failures(terminalreporter, self.cases)
+
+    def _print_table(self, terminalreporter: Any) -> None:
         width = self.config.get_terminal_writer().fullwidth
 
         def write(line: str) -> None:
@@ -311,7 +316,11 @@ class Controller:
         )
         facts = self.facts
         for issue in self.config.stash[EXPECTED].issues(facts.to_json()):
-            if whole and not any(issue.covers(split_id(case)[0]) for case in self.cases):
+            if not whole or any(issue.covers(split_id(case)[0]) for case in self.cases):
+                continue
+            if not known_issues.covers_a_case(
+                issue, facts.num_devices, self.config.stash[SELECTION].processes
+            ):
                 write(f"warning: known issue {issue.link} matches no case: correct its pattern")
         path = self.config.getoption("record") or self.config.getoption("resume")
         for note in self.rank.notes if self.rank else ():
@@ -376,10 +385,7 @@ def record_lines(trial: Trial, lines: list[Line], seed: int, seconds: float) -> 
 
 
 def message(trial: Trial, lines: list[Line], seed: int) -> str:
-    """The text of a failure: each reason with the worst first, the case, and the command that repeats it.
-
-    pytest's short summary shows the first line. In CI it is often the only visible line.
-    """
+    """The text of a failure: each reason with the worst first, the case, and the command that repeats it."""
     bad = [line for line in lines if line.verdict not in ("pass", "not_run")]
     bad.sort(key=lambda line: VERDICTS.index(line.verdict))
     reasons = [f"{line.check}: {line.verdict}: {line.reason}" for line in bad]
@@ -404,8 +410,8 @@ def message(trial: Trial, lines: list[Line], seed: int) -> str:
 
 
 class Told:
-    """The report of a case that ended its worker, in the form that pytest reads. The first line goes into the short
-    summary."""
+    """The report of a case that ended its worker, in the form that pytest reads. Its first line is the message in a
+    JUnit file."""
 
     def __init__(self, said: str) -> None:
         self.said = said

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from meshmark.core import scratch, steady
+from meshmark.core import scratch, steady, text
 from meshmark.core.errors import BadInput
 from meshmark.devices import containment, environment, sharing
 from meshmark.devices.facts import Facts
@@ -242,7 +242,8 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """What is under test."""
-    return [f"meshmark: {line}" for line in under_test(config)]
+    width = config.get_terminal_writer().fullwidth
+    return [part for line in under_test(config) for part in text.wrap(f"meshmark: {line}", width)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -24,7 +24,7 @@ from typing import Any, NoReturn, TypeVar
 import jax
 
 from meshmark.core import interrupts, terminal
-from meshmark.core.terminal import note, show
+from meshmark.core.terminal import note, remark, show
 from meshmark.core.verdicts import BAD
 from meshmark.devices import environment
 from meshmark.devices.containment import START
@@ -260,20 +260,20 @@ class Rank:
         )
         sys.stdout.flush()
         if self.arguments.num_devices and not self.facts.virtual:
-            note(f"--num-devices is ignored on backend {self.facts.backend}")
+            remark(f"--num-devices is ignored on backend {self.facts.backend}")
         interrupts.warn()
         for line in bench.load():
-            note(line)
+            remark(line)
 
     def _tail(self, progress: Progress, merged: bool) -> None:
         show(timing_tables.table_lines(self.kept, terminal.width()))
         for line in bench.noise(progress):
-            note(line)
+            remark(line)
         if self.path:
             print(f"records: {self.path if merged else f'{self.path}.rank*'}", flush=True)
         launch, launches = self.job.process + 1, self.arguments.processes
         if launch < launches:
-            note(f"this was launch {launch} of {launches}: start the ranks again with --resume {self.path}")
+            remark(f"this was launch {launch} of {launches}: start the ranks again with --resume {self.path}")
 
     # Ending -------------------------------------------------------------------------------------------------
 

@@ -86,9 +86,14 @@ class Judged:
         return any("seconds" in line for line in reversed(self.lines))
 
     @property
+    def worst_line(self) -> ConformanceLine:
+        """The first of its lines with the worst verdict."""
+        return min(self.lines, key=lambda line: VERDICTS.index(line["verdict"]))
+
+    @property
     def reason(self) -> str:
         """The reason of its worst line."""
-        return min(self.lines, key=lambda line: VERDICTS.index(line["verdict"]))["reason"]
+        return self.worst_line["reason"]
 
     def __getitem__(self, name: str) -> Any:
         head: dict[str, Any] = self.lines[0]  # type: ignore[assignment]

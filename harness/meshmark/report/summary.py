@@ -56,10 +56,13 @@ def counts(cases: Mapping[str, Judged]) -> str:
     tallied = Counter(j.verdict for j in cases.values())
     shown = [f"{tallied[v]} {v}" for v in reversed(VERDICTS) if tallied[v]]
     fixed = sum(any(line.get("fixed") for line in j.lines) and j.verdict == "pass" for j in cases.values())
+    matching = (
+        f"{counted(fixed, 'passing case')} match{'es' * (fixed == 1)} a known issue, which may be fixed"
+    )
     return (
         f"{counted(len(cases), 'case')}: "
         + ", ".join(shown or ["none"])
-        + (f" ({fixed} that pass are listed as known)" if fixed else "")
+        + (f" ({matching})" if fixed else "")
     )
 
 

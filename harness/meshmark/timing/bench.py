@@ -3,7 +3,7 @@
 
 One child times one family of operations on all meshes and sizes, so that the points of a sweep, and the cases it is
 compared with, come from one process. With several processes all of this repeats, one process at a time, because
-identical processes differ more than the samples of one (27 to 35 percent were measured between them on two cores).
+identical processes differ more than the samples of one (docs/benchmarks.md has the figures).
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def _take(
 def mark_known(record: dict[str, Any], issues: Sequence[Issue]) -> None:
     """Change the verdict of a bad timing line to `known` if a listed issue covers it."""
     for issue in issues:
-        failure = record["check"], record["verdict"], record["reason"]
+        failure = record["check"], record["verdict"], record["reason"], record.get("stderr")
         if issue.covers(record["case"]) and issue.explains(*failure):
             record |= {"was": record["verdict"], "verdict": "known", "link": issue.link}
             record["reason"] = f"{issue.why} | {record['reason']}"

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from meshmark.core.terminal import note
+from meshmark.core.terminal import remark
 from meshmark.records import reading
 from meshmark.records.definition import TimingLine
 from meshmark.records.writing import Writer
@@ -68,7 +68,7 @@ class ComparisonFile:
         ends = (c.get("earlier", 0) + (c["what"] == "verdict") for c in before.comparisons)
         self.earlier = max(ends, default=0)
         if self.earlier:
-            note(
+            remark(
                 f"{file} has its verdicts already; what is added now is a look that was not planned, and needs stronger"
                 f" evidence: 1 / {2**self.earlier} of the error that the first one could spend"
             )

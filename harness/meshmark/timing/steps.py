@@ -4,7 +4,8 @@
 tokens/s: the tokens of one call over its time. A forward pass and a training step take all tokens of the batch, a
 decode step one token per sequence. MFU (model flops utilization, A. Chowdhery et al., "PaLM",
 https://arxiv.org/abs/2204.02311, appendix B): the flops of the model over the peak of the devices in the same time,
-without recomputation. It is None if no peak of arithmetic is known, published or measured by the same run.
+without recomputation and without what a pipeline's stages compute before their first micro-batch and
+after their last. It is None if no peak of arithmetic is known, published or measured by the same run.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from typing import Any
 from meshmark.core.errors import BadInput
 from meshmark.core.text import number
 from meshmark.operations import cases
+from meshmark.operations.base import Plan
 from meshmark.records.reading import Records
 from meshmark.timing import figures
 from meshmark.timing.rooflines import Rooflines
 
-STEPS = ("decoder", "decoder_training", "decode_step")
-"""The operations that are steps of the decoder: forward, training, decode. Their first argument holds the tokens."""
+STEPS = ("decoder", "decoder_training", "staged_decoder", "staged_decoder_training", "decode_step")
+"""The operations that are steps of the decoder: forward, training, both as a pipeline, decode. Their first argument
+holds the tokens."""
 
 
 def step_rows(records: Records) -> Iterator[dict[str, Any]]:
@@ -38,10 +41,11 @@ def step_rows(records: Records) -> Iterator[dict[str, Any]]:
             found.setdefault((record["case"], record["cadence"]), []).append(record)
     for (case, cadence), own in found.items():
         time, first = figures.pooled(own), own[0]
-        tokens = _tokens(case, int(first.get("devices") or 1)) if time else None
-        if time is None or tokens is None:
+        plan = _plan(case, int(first.get("devices") or 1)) if time else None
+        if time is None or plan is None:
             continue
-        flops = (first.get("cost") or {}).get("flops", 0)
+        tokens = math.prod(plan.arguments[0].shape)
+        flops = (first.get("cost") or {}).get("flops", 0) - plan.cost.idle
         peak = of.flops(first["dtype"], str(first.get("precision", "")), int(first.get("devices") or 1))
         yield {
             "step": first["operation"],
@@ -78,10 +82,10 @@ def _share_of(row: Mapping[str, Any]) -> str:
     return f"{percents:.2g} % ({low:.2g}-{high:.2g})"
 
 
-def _tokens(case: str, devices: int) -> int | None:
-    """The tokens of one call; None for a case that this table does not have."""
+def _plan(case: str, devices: int) -> Plan | None:
+    """The plan of a case; None for a case that this table does not have."""
     try:
-        return math.prod(cases.find(case, devices).plan.arguments[0].shape)
+        return cases.find(case, devices).plan
     except (BadInput, ValueError, IndexError):
         return None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from meshmark.core import statistics
 from meshmark.core.statistics import Estimate
-from meshmark.core.text import printable, text_table
+from meshmark.core.text import counted, printable, text_table, text_tables
 from meshmark.operations.base import MODES
 from meshmark.records.reading import Records
 from meshmark.timing import derived, figures, orders, steps
@@ -151,10 +151,14 @@ def table_lines(records: Records, width: int | None = None) -> Iterator[str]:
             shown = [m for m in MODES if any(m in modes for (_, c), modes in cells.items() if c == cadence)]
             others = [m for m in shown if m not in (BASE, "host") and BASE in shown]
             extra = [name for name in ("launch skew", "wire", "skew") if any(row[name] for _, row in table)]
-            header = ["case", "S, B", *shown, *(f"{m}/{BASE}" for m in others)]
-            header += ["rate", "share", "p10", "p90", "p99", "runs", *extra]
-            yield from text_table(header, _filled(table, shown, others, extra), width)
+            header = ["case", *shown, *(f"{m}/{BASE}" for m in others)]
+            parts = [1 + len(shown), len(header)]
+            header += ["S, B", "rate", "share", "p10", "p90", "p99", "runs", *extra]
+            yield from text_tables(header, _filled(table, shown, others, extra), parts, width)
             yield from _claims(ratios.table, processes)
+    if compiled := list(_compiled(cells)):
+        yield from ["", "compiled: the bytes that a device sends in one call (and the collectives)", ""]
+        yield from text_tables(compiled[0], compiled[1:], range(4, len(compiled[0]), 3), width)
     yield ""
     yield (
         "times are medians"
@@ -185,7 +189,7 @@ def table_lines(records: Records, width: int | None = None) -> Iterator[str]:
     if rooflines := list(_rooflines(cells, of)):
         yield from ["", f"roofline of {BASE}: flops over bytes moved, and the ceiling that binds", ""]
         header = ["case", "cadence", "FLOP", "B a device", "FLOP/B", "rate", "binds", "share", "of"]
-        yield from text_table(header, rooflines, width)
+        yield from text_tables(header, rooflines, [5], width)
     if decoded := steps.cells(records):
         yield from ["", "steps of the decoder, modes side by side; MFU is of the peak of arithmetic", ""]
         yield from text_table(steps.HEADER, decoded, width, left=True)
@@ -203,7 +207,7 @@ def table_lines(records: Records, width: int | None = None) -> Iterator[str]:
 
 
 MEANING = {
-    "plain": "one call, blocked on, the same buffers, one mode alone: what a loop of one's own measures",
+    "plain": "one call, blocked on, the same buffers, one mode alone: what your own loop would measure",
     "isolated": "one call, blocked on, two sets of buffers and the modes in turns: for comparing modes",
     "stream": "dependent calls inside one program: what each step of many costs",
     "device": "how long the slowest device is busy, from the profiler",
@@ -291,12 +295,28 @@ def _filled(
         times = [row["times"].get(mode, "-") for mode in shown]
         yield [
             name,
-            row["S, B"],
             *(t if isinstance(t, str) else spread(t) for t in times),
             *(row["ratios"].get(mode, "-") for mode in others),
-            *(row[column] for column in ("rate", "share", "p10", "p90", "p99", "runs")),
+            *(row[column] for column in ("S, B", "rate", "share", "p10", "p90", "p99", "runs")),
             *(row[column] or "-" for column in extra),
         ]
+
+
+def _compiled(cells: Cells) -> Iterator[list[str]]:
+    """The header and the rows of what the programs of each mode send, by cell; nothing if no record tells it. All
+    cadences call the same program."""
+    sent: dict[str, dict[str, str]] = {}
+    for (cell, _), modes in cells.items():
+        for mode, own in modes.items():
+            nbytes, number = own[0].get("wire_bytes"), own[0].get("collectives")
+            if nbytes is not None and number is not None:
+                told = f"{nbytes:.0f} B ({counted(number, 'collective')})"
+                sent.setdefault(cell, {}).setdefault(mode, told)
+    shown = [mode for mode in MODES if any(mode in modes for modes in sent.values())]
+    if shown:
+        yield ["case", *shown]
+        for cell, told_by_mode in sent.items():
+            yield [_short(cell), *(told_by_mode.get(mode, "-") for mode in shown)]
 
 
 def _skew(own: Sequence[Mapping[str, Any]]) -> tuple[Estimate, list[int]] | None:
@@ -327,7 +347,7 @@ def _of_ranks(records: Records) -> str:
 def _dispatch(overhead: Estimate, cases: int) -> str:
     """Dispatch as a sentence. It is not resolved if noise hides it, or if a stream's steps cost more than a call."""
     label = f"dispatch (isolated minus stream), median of {cases} cases"
-    if overhead.value > 0:
+    if overhead.value >= 0:
         return f"{label}: {interval(overhead, spell_time)}"
     return f"{label}: not resolved, since the streams took {spell_time(-overhead.value)} longer"
 
@@ -450,11 +470,14 @@ def interval(found: Estimate, text: Callable[[float], str]) -> str:
     value = text(found.value)
     if math.isinf(found.low) or found.low == found.high:
         return value
-    return f"{value} ({text(found.low)}-{text(found.high)})"
+    until = " to " if found.low < 0 else "-"
+    return f"{value} ({text(found.low)}{until}{text(found.high)})"
 
 
 def spell_time(value: float) -> str:
-    """A time with its unit: 12.3 us, 4.56 ms, 1.20 s."""
+    """A time with its unit: 12.3 us, 4.56 ms, 1.20 s. A difference of times may be negative."""
+    if value < 0:
+        return f"-{spell_time(-value)}"
     for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= factor:
             return f"{value / factor:.3g} {unit}"

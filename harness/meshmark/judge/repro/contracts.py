@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 
@@ -55,15 +57,21 @@ def _itemsize(case: Case) -> int:
 # Readers ----------------------------------------------------------------------------------------------------
 
 
-def _found(case: Case) -> Iterator[str]:
-    """The statements that find and print the compiled collectives."""
+def _found(case: Case, loops: Bundle | None = None) -> Iterator[str]:
+    """The statements that find and print the compiled collectives.
+
+    loops: for programs with loops, with each collective as often as it runs. The function that counts is copied into
+    this bundle.
+    """
     yield from _told(case)
     yield f'kinds = "{KINDS}"'
-    yield 'found = re.findall(rf" = (.* ({kinds})(?:-start)?\\(.*)", compiled.as_text())'
-    yield 'print("compiled:", *[line.partition(", metadata")[0] for line, _ in found] or ["nothing"], sep="\\n  ")'
+    find = loops.add(members.executed) if loops else "re.findall"
+    yield f'found = {find}(rf" = (.* ({{kinds}})(?:-start)?\\(.*)", compiled.as_text())'
+    lines = '[line.partition(", metadata")[0] for line, _ in found]'
+    yield f'print("compiled:", *{f"dict.fromkeys({lines})" if loops else lines} or ["nothing"], sep="\\n  ")'
 
 
-def _kinds(case: Case, bundle: Bundle) -> Iterator[str]:
+def _kinds(case: Case, bundle: Bundle, loops: bool = False) -> Iterator[str]:
     """Judges by the kinds of collectives alone."""
     plan, traffic = case.plan, _spelled(case)
     if case.mode not in communication.SPELLED:
@@ -82,7 +90,7 @@ def _kinds(case: Case, bundle: Bundle) -> Iterator[str]:
         if len(spelled) == 1:
             rule = f"{{kind for _, kind in found}} == {spelled[0]}"
     if rule:
-        yield from _found(case)
+        yield from _found(case, bundle if loops else None)
         yield f"good &= {rule}"
 
 
@@ -117,7 +125,7 @@ def _groups(case: Case, bundle: Bundle) -> Iterator[str]:
     yield from _kinds(case, bundle)
     yield f'over = [group for line, kind in found if kind == "{kind}" for group in {read}(line, {n})]'
     yield from text.call("wanted = sorted", [literal(wanted)])
-    yield 'print("expected groups:", wanted, "compiled groups:", sorted(set(over)), sep="\\n  ")'
+    yield r'print(f"expected groups: {wanted}\ncompiled groups: {sorted(set(over))}")'
     yield "good &= not over or sorted(set(over)) == wanted"
 
 
@@ -164,9 +172,8 @@ def _limit(case: Case) -> float | None:
 def _bytes(case: Case, bundle: Bundle) -> Iterator[str]:
     """Judges by the bytes of the results of one kind of collective.
 
-    Collectives of another kind may stand for the spelled ones. Their bytes are not judged. The type of an asynchronous
-    start, except that of an all-reduce, names its operands too: it is refused. A compiler may reduce 16-bit types in 32
-    bits.
+    Collectives of another kind may stand for the spelled ones. Their bytes are not judged. An asynchronous collective
+    counts once, by its done. A compiler may reduce 16-bit types in 32 bits.
     """
     traffic = _spelled(case) or ()
     if len({t.kind for t in traffic}) != 1 or case.plan.repeats != 1 or _itemsize(case) < 2:
@@ -178,16 +185,15 @@ def _bytes(case: Case, bundle: Bundle) -> Iterator[str]:
     widened = f" or {2 * nbytes} B in 32 bits" if wider else ""
     allowed = f"in ({nbytes}, {2 * nbytes})" if widened else f"== {nbytes}"
     yield from _kinds(case, bundle)
-    if kind != "all-reduce":
-        yield f'assert not any("{kind}-start(" in line for line, _ in found), "an asynchronous start"'
-    yield f'results = " ".join(line.partition(" {kind}")[0] for line, kind in found if kind == "{kind}")'
+    yield from _once()
+    yield f'results = " ".join(re.findall(r" = (.*?) {kind}(?:-done)?\\(", compiled.as_text()))'
     yield r'arrays = re.findall(r"[a-z]+(\d+)\w*\[([\d,]*)\]", results)'
     yield 'sent = sum(int(bits) // 8 * math.prod(map(int, filter(None, dims.split(",")))) for bits, dims in arrays)'
     yield f'print(f"expected {nbytes} B{widened} per device, compiled {{sent}} B")'
     yield f"good &= not results or sent {allowed}"
 
 
-def _payloads(case: Case, bundle: Bundle) -> Iterator[str]:
+def _payloads(case: Case, bundle: Bundle, loops: bool = False) -> Iterator[str]:
     """Judges by the groups and the bytes of all spelled collectives together.
 
     A kind that stands for another one has the same payload. So one kind is not told from its stand-in here.
@@ -205,8 +211,8 @@ def _payloads(case: Case, bundle: Bundle) -> Iterator[str]:
         wanted[key] = wanted.get(key, 0) + t.nbytes
     n, size = case.mesh.size, _itemsize(case)
     over, counted = bundle.add(members.members), bundle.add(members.payload)
-    yield from _kinds(case, bundle)
-    yield from _once()
+    yield from _kinds(case, bundle, loops)
+    yield from _once(loops)
     yield "wanted = {"
     yield from (f"    {literal(key)}: {nbytes}," for key, nbytes in wanted.items())
     yield "}"
@@ -215,17 +221,17 @@ def _payloads(case: Case, bundle: Bundle) -> Iterator[str]:
     yield f"    if over := sorted({over}(line, {n})):"
     yield f"        key = ({'kind, ' if several else ''}*over,)"
     yield f"        sent[key] = sent.get(key, 0) + {counted}(line, kind, {n}, {size})"
-    yield 'print("expected bytes:", wanted, "compiled bytes:", sent, sep="\\n  ")'
+    yield r'print(f"expected bytes: {wanted}\ncompiled bytes: {sent}")'
     yield "good &= sent == wanted"
 
 
-def _total(case: Case, bundle: Bundle) -> Iterator[str]:
+def _total(case: Case, bundle: Bundle, loops: bool = False) -> Iterator[str]:
     """Judges by the bytes that a device sends in all."""
     limit = _limit(case)
     if limit is None:
         return
-    yield from _found(case)
-    yield from _once()
+    yield from _found(case, bundle if loops else None)
+    yield from _once(loops)
     yield f"sent = sum({bundle.add(members.wire)}(line, kind, {case.mesh.size}) for line, kind in found)"
     yield f'print(f"a device sends {{sent:.0f}} B, and may send {limit:.0f} B")'
     yield f"good &= sent <= {limit}"
@@ -253,9 +259,11 @@ def _memory(case: Case, bundle: Bundle) -> Iterator[str]:
         yield f"good &= held <= {most}"
 
 
-def _once() -> Iterator[str]:
-    """The statements that refuse a program with a loop: the text does not say how often it sends."""
-    yield 'assert " while(" not in compiled.as_text(), "a loop"'
+def _once(loops: bool = False) -> Iterator[str]:
+    """The statement that refuses a program in which a line of text is not one run of a collective: one with a loop,
+    unless the turns are counted, or with a chain of fusions (TPU), which all print the same collective."""
+    refused = ["chain_id="] if loops else [" while(", "chain_id="]
+    yield f'assert not re.search(r"{"|".join(map(re.escape, refused))}", compiled.as_text()), "loop or chain"'
 
 
 READERS: Mapping[str, Callable[[Case, Bundle], Iterator[str]]] = {
@@ -270,9 +278,11 @@ READERS: Mapping[str, Callable[[Case, Bundle], Iterator[str]]] = {
     "total": _total,
     "operations": _operations,
     "memory": _memory,
+    "payloads of loops": functools.partial(_payloads, loops=True),
+    "total of loops": functools.partial(_total, loops=True),
 }
-"""The readers of compiled text, the shortest first: each yields the statements that judge by what it reads, none if
-it can't judge the case."""
+"""The readers of compiled text, the shortest first, and last those of programs with loops. Each yields the statements
+that judge by what it reads; none if it can't judge the case."""
 
 
 def _told(case: Case) -> list[str]:

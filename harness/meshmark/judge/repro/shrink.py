@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from meshmark.core.dtypes import dtype as dtype_of
-from meshmark.core.installation import SOURCE
+from meshmark.core.installation import make_paths_absolute
 from meshmark.core.meshes import MeshShape
 from meshmark.core.verdicts import BAD
+from meshmark.devices.environment import CPU_DEVICES, X64, of_child
 from meshmark.judge.repro import contracts
 from meshmark.judge.repro.judging import MARK
 from meshmark.judge.repro.printer import COMMUNICATION, EXECUTE, NUMBERS, SHARDING
@@ -78,7 +79,9 @@ class Runner:
     def run(
         self, command: list[str], environment: dict[str, str] | None = None, text: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """Run Python in an empty directory with `text` as case.py; subprocess.TimeoutExpired when the time is over."""
+        """Run Python in an empty directory with `text` as case.py; subprocess.TimeoutExpired when the time is over.
+
+        environment: its variables; by default those of this process."""
         with tempfile.TemporaryDirectory(prefix="meshmark-repro-") as directory:
             Path(directory, "case.py").write_text(text, encoding="utf-8")
             return subprocess.run(
@@ -89,7 +92,7 @@ class Runner:
                 text=True,
                 errors="replace",
                 timeout=max(0.1, self.left),
-                env={**os.environ, **(environment or {})},
+                env=environment or make_paths_absolute(os.environ),
             )
 
     def outcome(self, text: str) -> Outcome:
@@ -115,15 +118,12 @@ class Runner:
     def judged(self, case: Case, number: int, seed: int) -> dict[str, Any]:
         """The suite's findings for a case on this machine: `lines`, `where`, `u_factor`. A crash is a line. If the case
         could not be judged (no device, too few devices, too little time), `lines` is None and `where` says why."""
-        path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
-        environment = {"PYTHONPATH": path}
-        if "JAX_NUM_CPU_DEVICES" not in os.environ:
-            environment["JAX_NUM_CPU_DEVICES"] = str(number)
+        variables = {} if CPU_DEVICES in os.environ else {CPU_DEVICES: str(number)}
         if "x64" in case.cell.capabilities:
-            environment["JAX_ENABLE_X64"] = "1"
+            variables[X64] = "1"
         try:
             done = self.run(
-                ["-m", "meshmark.judge.repro.judging", case.id, str(number), str(seed)], environment
+                ["-m", "meshmark.judge.repro.judging", case.id, str(number), str(seed)], of_child(variables)
             )
         except subprocess.TimeoutExpired:
             return {"where": f"it takes longer than {self.seconds:.0f} s", "lines": None}

@@ -55,6 +55,14 @@ PRODUCTS = {
 LOGITS = "btd,dv->btv"
 
 
+def with_micro_batches(subscripts, rank):
+    """The product of features of this rank, [batch, sequence, features]: those of rank 4 have micro-batches first."""
+    if rank == 3:
+        return subscripts
+    factors, result = subscripts.split("->")
+    return f"m{factors}->m{result}"
+
+
 # The program ------------------------------------------------------------------------------------------------------
 
 
@@ -92,12 +100,13 @@ def blocks(x, weights, *, product, total, whole, first):
     return lax.scan(block, x, weights)[0]
 
 
-def global_losses(tokens, labels, table, *weights, rows, product, whole):
-    """The loss of each token [batch, sequence] in a program of whole arrays. `rows` looks up tokens in the table."""
+def global_losses(tokens, labels, table, *weights, rows, product, whole, through=blocks):
+    """The loss of each token [batch, sequence] in a program of whole arrays. `rows` looks up tokens in the table.
+    `through` takes the features through all blocks; a pipeline takes micro-batches [micro-batch, batch, sequence]."""
     *stacks, norm, head = weights
-    x = blocks(rows(table, tokens), tuple(stacks), product=product, total=lambda y: y, whole=whole, first=0)
-    logits = product(LOGITS, normalized(x, norm), head)
-    words = lax.broadcasted_iota(jnp.int32, logits.shape, 2)
+    x = through(rows(table, tokens), tuple(stacks), product=product, total=lambda y: y, whole=whole, first=0)
+    logits = product(with_micro_batches(LOGITS, x.ndim), normalized(x, norm), head)
+    words = lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
     chosen = jnp.sum(jnp.where(words == labels[..., None], logits, 0), axis=-1)
     return jax.nn.logsumexp(logits, axis=-1) - chosen
 
@@ -107,7 +116,7 @@ def placed(letters, subscripts):
     return P(*(dict(letters).get(letter) for letter in subscripts))
 
 
-def auto_losses(*arrays, precision):
+def auto_losses(*arrays, precision, through=blocks):
     """The losses in auto mode."""
 
     def product(subscripts, a, b):
@@ -116,10 +125,10 @@ def auto_losses(*arrays, precision):
     def rows(table, tokens):
         return jnp.take(table, tokens, axis=0)
 
-    return global_losses(*arrays, rows=rows, product=product, whole=lambda kv: kv)
+    return global_losses(*arrays, rows=rows, product=product, whole=lambda kv: kv, through=through)
 
 
-def explicit_losses(*arrays, letters, precision):
+def explicit_losses(*arrays, letters, precision, through=blocks):
     """The losses in explicit mode: each product states the sharding of its result."""
 
     def product(subscripts, a, b):
@@ -127,14 +136,15 @@ def explicit_losses(*arrays, letters, precision):
         return jnp.einsum(subscripts, a, b, precision=precision, out_sharding=out)
 
     def rows(table, tokens):
-        return table.at[tokens].get(out_sharding=placed(letters, "btd"))
+        return table.at[tokens].get(out_sharding=placed(letters, "mbtd"[-1 - tokens.ndim :]))
 
-    return global_losses(
-        *arrays, rows=rows, product=product, whole=lambda kv: reshard(kv, placed(letters, "cbsgk"))
-    )
+    def whole(kv):
+        return reshard(kv, placed(letters, "cbsgk"))
+
+    return global_losses(*arrays, rows=rows, product=product, whole=whole, through=through)
 
 
-def manual_losses(tokens, labels, table, *weights, model, sequence, precision):
+def manual_losses(tokens, labels, table, *weights, model, sequence, precision, through=blocks):
     """The losses of a device's own tokens in manual mode."""
     *stacks, norm, head = weights
 
@@ -147,17 +157,17 @@ def manual_losses(tokens, labels, table, *weights, model, sequence, precision):
     def whole(kv):
         return lax.all_gather(kv, sequence, axis=2, tiled=True) if sequence else kv
 
-    first = lax.axis_index(sequence) * tokens.shape[1] if sequence else 0
+    first = lax.axis_index(sequence) * tokens.shape[-1] if sequence else 0
     before = lax.axis_index(model) * table.shape[0] if model else 0
     here = tokens - before
     mine = (here >= 0) & (here < table.shape[0])
     x = total(jnp.where(mine[..., None], jnp.take(table, jnp.where(mine, here, 0), axis=0), 0))
-    x = blocks(x, tuple(stacks), product=product, total=total, whole=whole, first=first)
-    logits = product(LOGITS, normalized(x, norm), head)
+    x = through(x, tuple(stacks), product=product, total=total, whole=whole, first=first)
+    logits = product(with_micro_batches(LOGITS, x.ndim), normalized(x, norm), head)
     largest = lax.stop_gradient(logits).max(axis=-1)
     largest = lax.pmax(largest, model) if model else largest
     sums = total(jnp.sum(jnp.exp(logits - largest[..., None]), axis=-1))
-    words = before + lax.broadcasted_iota(jnp.int32, logits.shape, 2)
+    words = before + lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
     chosen = total(jnp.sum(jnp.where(words == labels[..., None], logits, 0), axis=-1))
     return jnp.log(sums) + largest - chosen
 

@@ -29,6 +29,7 @@ from jax.sharding import PartitionSpec as P
 
 from meshmark.core import extras
 from meshmark.core.dtypes import as_bits
+from meshmark.core.installation import make_paths_absolute
 from meshmark.core.meshes import MeshShape
 from meshmark.core.ports import free_ports
 from meshmark.operations.base import Argument, Missing, Plan, Request, Result, Variant
@@ -66,7 +67,7 @@ files is not shared."""
 def children(programs, seconds=PATIENCE):
     """Run these Python programs at the same time, each in a process with one CPU device. Returns (exit code, output,
     errors) of each; the exit code is None if the child was killed at the time limit."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
+    environment = make_paths_absolute({k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)})
     environment |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"}
     deadline = time.monotonic() + seconds
     with contextlib.ExitStack() as stack:
