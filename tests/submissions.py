@@ -117,6 +117,8 @@ def _answer(case, devices):
     error = bound = ratio = 0.0
     results = []
     for result, want, limits in zip(case.plan.results, found.expected, found.bounds, strict=True):
+        if want.dtype.kind in "iub":
+            limits = None
         seen = computed(result, want, limits)
         results.append(seen)
         if limits is not None and want.size:

@@ -35,7 +35,7 @@ def lines(name, seed):
 def problems(case, record):
     if record["check"] == "communication":
         return list(against_contract.find_impossible_traffic(case, record, FACTS))
-    return list(recomputed.find_impossible_numbers(case, record, FACTS, recomputed.Work()))
+    return list(recomputed.find_impossible_numbers(case, record, FACTS, recomputed.Tally()))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -56,37 +56,29 @@ def test_what_ran_has_nothing_wrong_and_its_lies_have(name):
             assert problems(case, record | {"wire_bytes": record["wire_bytes"] * 2})
 
 
-def test_what_is_left_out_beyond_the_limit_is_told():
-    case, found = lines(CASES[0], 0)
-    record = next(r for r in found if r["check"] == "numbers")
-    work = recomputed.Work(left=0)
-    assert list(recomputed.find_impossible_numbers(case, record | {"bits": "0" * 16}, FACTS, work)) == []
-    assert "0 of 1 passing cases were computed again" in told(work)[0][0]
-
-
-def told(work):
+def told(tally):
     """(notes, complaints) of what was computed again."""
     review = Review("here")
-    work.tell("a.jsonl", review)
+    tally.tell(review)
     return review.notes, review.complaints
 
 
 def test_cases_with_zeros_of_another_digest_are_told_and_many_are_refused():
     case, found = lines("psum/axes=x+y/auto/2x2/bfloat16/4KiB", 0)
     record = next(r for r in found if r["check"] == "numbers")
-    work = recomputed.Work()
-    assert problems_in(case, record, work) == [] and told(work) == ([], []) and work.zeros == 1
-    assert problems_in(case, record | {"bits": "0" * 16}, work) == []
-    (note,), none = told(work)
+    tally = recomputed.Tally()
+    assert problems_in(case, record, tally) == [] and told(tally) == ([], []) and tally.zeros == 1
+    assert problems_in(case, record | {"bits": "0" * 16}, tally) == []
+    (note,), none = told(tally)
     assert "1 of 2 exact cases with zeros have other digests" in note and none == []
     for _ in range(10):
-        assert problems_in(case, record | {"bits": "0" * 16}, work) == []
-    notes, (complaint,) = told(work)
+        assert problems_in(case, record | {"bits": "0" * 16}, tally) == []
+    notes, (complaint,) = told(tally)
     assert notes == [] and "11 of 12 exact cases with zeros" in complaint
 
 
-def problems_in(case, record, work):
-    return list(recomputed.find_impossible_numbers(case, record, FACTS, work))
+def problems_in(case, record, tally):
+    return list(recomputed.find_impossible_numbers(case, record, FACTS, tally))
 
 
 # What a run on one H100 has, line by line. Each was refused before.
@@ -117,8 +109,15 @@ GPU = submissions.facts(num_devices=1) | {"backend": "gpu", "device_kind": "NVID
 def test_numbers_of_a_gpu_are_believed(name, record, lie):
     case = cases.find(name, 1)
     record = {"check": "numbers", "seed": 0, "precision": case.plan.precision} | record
-    assert list(recomputed.find_impossible_numbers(case, record, GPU, recomputed.Work())) == []
-    assert list(recomputed.find_impossible_numbers(case, record | lie, GPU, recomputed.Work()))
+    assert list(recomputed.find_impossible_numbers(case, record, GPU, recomputed.Tally())) == []
+    assert list(recomputed.find_impossible_numbers(case, record | lie, GPU, recomputed.Tally()))
+
+
+def test_whole_numbers_beside_rounded_ones_are_exact():
+    """A group of complex functions also has results of truth values, which have no error."""
+    case = cases.find("rounded_functions/of=-.yx,group=complex/auto/2x4/float32/4KiB", 8)
+    record = submissions.answered(case) | {"check": "numbers", "seed": 0}
+    assert problems(case, record) == [] and problems(case, record | {"bound": record["bound"] * 2})
 
 
 def test_a_permutation_on_one_device_goes_nowhere():
@@ -149,7 +148,7 @@ def test_a_device_s_numbers_are_not_all_the_nearest_ones():
     case, found = lines(ROUNDED, 3)
     record = next(r for r in found if r["check"] == "numbers")
     answer = recomputed.answer(case.cell, 3, 0.0)
-    assert not recomputed.is_nearest(case, record, answer, FACTS)
+    assert not recomputed.is_nearest(case, record, answer)
 
 
 def test_the_nearest_numbers_are_found_by_their_digest_and_by_their_error(monkeypatch):
@@ -157,18 +156,18 @@ def test_the_nearest_numbers_are_found_by_their_digest_and_by_their_error(monkey
     monkeypatch.setattr(submissions, "NEAREST", True)
     record = submissions.answered(case) | {"seed": 0}
     answer = recomputed.answer(case.cell, 0, 0.0)
-    assert recomputed.is_nearest(case, record, answer, FACTS)
-    assert recomputed.is_nearest(case, record | {"bits": "0" * 16}, answer, FACTS)
-    assert recomputed.is_nearest(case, record | {"error": record["error"] * 2}, answer, FACTS)
+    assert recomputed.is_nearest(case, record, answer)
+    assert recomputed.is_nearest(case, record | {"bits": "0" * 16}, answer)
+    assert recomputed.is_nearest(case, record | {"error": record["error"] * 2}, answer)
     other = record | {"bits": "0" * 16, "error": record["error"] * 2}
-    assert not recomputed.is_nearest(case, other, answer, FACTS)
+    assert not recomputed.is_nearest(case, other, answer)
 
 
 @pytest.mark.parametrize(
     ("rounded", "nearest", "complains"), [(40, 30, True), (40, 10, False), (10, 10, False)]
 )
-def test_a_file_whose_rounded_cases_are_mostly_nearest_is_refused(rounded, nearest, complains):
-    work = recomputed.Work(rounded=rounded, nearest=["a case"] * nearest)
+def test_a_product_whose_rounded_cases_are_mostly_nearest_is_refused(rounded, nearest, complains):
+    tally = recomputed.Tally(rounded=rounded, nearest=["a case"] * nearest)
     review = Review("a product")
-    work.tell("conformance.jsonl.gz", review)
+    tally.tell(review)
     assert bool(review.complaints) == complains

@@ -234,3 +234,15 @@ def test_no_bytes_make_it_stumble(data, name):
 def honest_lines():
     """One case and the timings, in one file."""
     return [run_line(), *judged(cases.find(CASE, 4)), *timed()]
+
+
+def test_a_file_that_is_far_too_large_is_refused_unread(tmp_path):
+    """A sparse file of a tebibyte is one complaint."""
+    product = tmp_path / "0.12.0.1" / "cpu-4"
+    product.mkdir(parents=True)
+    (product / "product.yaml").write_text("name: cpu-4\n")
+    with open(product / "conformance.jsonl.gz", "wb") as file:
+        file.truncate(1 << 40)
+    [bundle] = bundles.open_bundles(product)
+    [(name, why)] = bundle.refused
+    assert name == "conformance.jsonl.gz" and "above 64 MiB" in why and name not in bundle.files

@@ -63,6 +63,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         "--sign", type=path, metavar="KEY", help="sign the manifest with this key of SSH (ssh-keygen -Y sign)"
     )
     add_expectations(add)
+    validate_command.add_recomputation(add)
     add.add_argument(
         "--output",
         required=True,
@@ -103,7 +104,10 @@ def run(arguments: argparse.Namespace) -> int:
         unusable=unusable,
     )  # fmt: skip
     try:
-        made = submit.make(arguments.records, wanted, Path(arguments.output), arguments.archive, expected)
+        made = submit.make(
+            arguments.records, wanted, Path(arguments.output), arguments.archive, expected,
+            arguments.recompute << 30,
+        )  # fmt: skip
     except BundleRefused as error:
         for text in error.complaints[:SHOWN]:
             note(text[:500])

@@ -10,7 +10,7 @@ from meshmark.commands.arguments import path, positive
 from meshmark.commands.options import add_expectations, expectations
 from meshmark.core.terminal import note, show
 from meshmark.core.text import counted
-from meshmark.publish import badges, bundles, challenge, validate
+from meshmark.publish import badges, bundles, challenge, validate, workload
 from meshmark.publish.review import Review
 
 LONGEST = 500
@@ -34,6 +34,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         help="who may sign (ssh-keygen(1), ALLOWED SIGNERS): a product must have a signature by one of them",
     )  # fmt: skip
     add_expectations(add)
+    add_recomputation(add)
     add.add_argument("--strict", action="store_true", help="take no marked product and no old must-pass list")
     add.add_argument(
         "--badges", type=path, metavar="DIR", help="write an SVG badge of each product that meets a level"
@@ -41,12 +42,22 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument("--json", action="store_true", help="the same as JSON")
 
 
+def add_recomputation(add: argparse.ArgumentParser) -> None:
+    """The option that limits how many answers a review computes again."""
+    most = workload.MOST_WORK >> 30
+    add.add_argument(
+        "--recompute", type=positive, default=most, metavar="GIB",
+        help=f"the most GiB of arrays to compute again (default {most}); one case may have a {workload.PART}th of it,"
+        " and takes several times as much memory",
+    )  # fmt: skip
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Print every complaint, then a summary; returns 1 if there is a complaint."""
     expected = expectations(arguments)
     asked = challenge.read_challenge(arguments.challenge) if arguments.challenge else None
     reports = [
-        validate.check_product(bundle, expected, asked, arguments.allowed_signers)
+        validate.check_product(bundle, expected, asked, arguments.allowed_signers, arguments.recompute << 30)
         for named in arguments.bundle
         for bundle in bundles.open_bundles(named)
     ]
@@ -89,6 +100,8 @@ def summary(report: Review) -> str:
         parts.append(f"{totals['timings']} timings of {totals['samples']} samples")
     if report.statement:
         parts.append(report.statement.text)
+    if report.left_out:
+        parts.append(f"{counted(report.left_out, 'passing case')} not computed again")
     return "; ".join(parts)
 
 
@@ -99,6 +112,7 @@ def _json(report: Review) -> dict[str, object]:
         "complaints": report.complaints,
         "notes": report.notes,
         "totals": report.totals,
+        "left_out": report.left_out,
         "statement": report.statement.to_json() if report.statement else None,
     }
 

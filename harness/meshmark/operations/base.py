@@ -230,6 +230,10 @@ class Operation:
     then a fault. For other operations the report only names what the program uses beyond the plan."""
     everywhere: ClassVar[bool] = False
     """Whether the standard profile has the operation on every mesh shape, also on those with axes of size 1."""
+    magnified: ClassVar[float] = 1.0
+    """How many times more the reference of a gradient magnifies the roundings of its host than the bound magnifies
+    those of the device. It is 1 if both compute the same, and more for differences that are divided by a small
+    step."""
 
     auto: ClassVar[Callable[..., Any]]
     explicit: ClassVar[Callable[..., Any]]

@@ -25,9 +25,10 @@ NAME, LEVEL = "#444c56", "#176b37"
 
 
 def spell_badge(review: Review) -> str:
-    """The text on the badge of a product; "" if it gets none."""
+    """The text on the badge of a product; "" if it gets none, such as a product of which some answers were not computed
+    again."""
     statement = review.statement
-    if review.complaints or statement is None or statement.topology or not statement.met:
+    if review.complaints or review.left_out or statement is None or statement.topology or not statement.met:
         return ""
     kind = "virtual devices" if statement.virtual else plain(statement.device_kind)[:40]
     over = f"{statement.processes} processes, " if statement.processes > 1 else ""

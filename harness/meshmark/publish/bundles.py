@@ -129,9 +129,11 @@ def _directory(path: Path) -> Bundle:
                     (_safe(entry.name), why or "not a plain file (a link, directory or device): remove it")
                 )
                 continue
-            with open(entry.path, "rb") as file:
-                data = file.read(room + 1)
-            if len(data) > room:
+            size, data = entry.stat(follow_symlinks=False).st_size, b""
+            if size <= room:  # a file that is far too large is not read
+                with open(entry.path, "rb") as file:
+                    data = file.read(room + 1)
+            if max(size, len(data)) > room:
                 bundle.refused.append(
                     (
                         entry.name,

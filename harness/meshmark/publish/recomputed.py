@@ -13,7 +13,6 @@ and a device that adds and multiplies in its own dtype seldom has all of them.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,29 +21,26 @@ from typing import Any
 
 import numpy as np
 
-from meshmark.core import digests, layout
+from meshmark.core import bounds, digests, layout
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.judge.checks import has_special_values
-from meshmark.operations.base import Argument, Result, nbytes, owners_of
+from meshmark.judge.numbers import without_subnormals
+from meshmark.operations.base import Argument, Result, owners_of
 from meshmark.operations.cases import Case, Cell
 from meshmark.publish.review import AS_WRITTEN, Review
 from meshmark.records import run_line
 
-MOST_WORK = 1 << 30
-"""Bytes of arguments and results to compute again for one product. The standard profile on eight devices needs about a
-fifth of it. Cases beyond it are left out, and a note says how many."""
-
 ODD, MOST_ODD = 0.04, 10
 """The share, and the number, of exact cases with zeros whose digests may differ from the reference: a zero may have
-either sign. In two published runs, 6 of 784 and 4 of 589 differ."""
+either sign. In two published runs, 10 of 1116 (virtual CPU devices) and 4 of 589 (an H100) differ."""
 
 NEAREST, LEAST_ROUNDED, SEVERAL = 0.3, 20, 4
 """The share of rounded cases whose results may all be the numbers nearest to the reference; the fewest cases of which
-it is taken; the fewest elements of the results of such a case. Of 400 cases each of two published runs, 5 (virtual CPU
-devices) and 16 (an H100) have the digest or the error of the nearest numbers."""
+it is taken; the fewest elements of the results of such a case. In two published runs, 16 of 846 (virtual CPU devices)
+and 21 of 480 (an H100) have the digest or the error of the nearest numbers."""
 
-CLOSE = 1e-9
-"""The relative difference allowed between the float64 references of two machines, which add in different orders."""
+ACCUMULATOR = 2.0**-24
+"""The unit roundoff in which dtypes narrower than float32 are added up."""
 
 _BITS = re.compile(r"default \((\d+) bits\)")
 
@@ -58,12 +54,9 @@ class Answer:
 
 
 @dataclass
-class Work:
-    """Counts what is computed again for one product, up to a limit."""
+class Tally:
+    """Counts what is plausible in one case of a product and not in most."""
 
-    left: int = MOST_WORK
-    done: int = 0
-    left_out: int = 0
     zeros: int = 0
     """Exact cases with zeros in their results. Nearly all honest ones have the signs of the reference."""
     odd: list[str] = field(default_factory=list)
@@ -72,32 +65,12 @@ class Work:
     """Rounded cases with SEVERAL elements or more."""
     nearest: list[str] = field(default_factory=list)
     """The ids of such cases whose results are all the nearest numbers."""
-    _seen: set[tuple[str, int, float]] = field(default_factory=set)
 
-    def allows(self, case: Case, seed: int, rounding: float) -> bool:
-        """Whether this case's cell may be computed. The modes of a cell count once against the limit."""
-        key = (case.cell.id, seed, rounding)
-        if key not in self._seen:
-            parts: list[Argument | Result] = [*case.plan.arguments, *case.plan.results]
-            cost = sum(nbytes(part, case.mesh) for part in parts) * case.mesh.size
-            if cost > self.left:
-                self.left_out += 1
-                return False
-            self.left -= cost
-            self._seen.add(key)
-        self.done += 1
-        return True
-
-    def tell(self, name: str, review: Review) -> None:
-        """Note how much of a file was computed again, and complain if too many digests differ."""
-        if self.left_out:
-            review.notes.append(
-                f"{self.done} of {self.done + self.left_out} passing cases were computed again from their seed: the"
-                " rest is beyond the limit"
-            )
+    def tell(self, review: Review) -> None:
+        """Complain if too many digests differ, or too many results are nearest; note fewer digests."""
         if self.rounded >= LEAST_ROUNDED and len(self.nearest) > NEAREST * self.rounded:
             review.complain(
-                name,
+                "",
                 f"the results of {len(self.nearest)} of {self.rounded} rounded cases are the numbers nearest to the"
                 f" reference, such as {self.nearest[0]}: a device rounds on the way: {AS_WRITTEN}",
             )
@@ -106,7 +79,7 @@ class Work:
         text = f"{len(self.odd)} of {self.zeros} exact cases with zeros have other digests than the reference"
         if len(self.odd) > max(MOST_ODD, ODD * self.zeros):
             told = f"{text}, such as {self.odd[0]}, and honest runs have one in a hundred: {AS_WRITTEN}"
-            review.complain(name, told)
+            review.complain("", told)
         else:
             review.notes.append(f"{text}: zeros of another sign, or other answers, such as {self.odd[0]}")
 
@@ -163,59 +136,94 @@ def determined(case: Case, expected: Iterable[np.ndarray]) -> bool:
     )
 
 
+UNCOMPUTED = (ValueError, OverflowError, MemoryError, TypeError, IndexError, KeyError, ArithmeticError)
+"""What a reference raises where it can't be computed."""
+
+
+class NoReference(Exception):
+    """A case has no reference on these devices; the message says why."""
+
+
 def find_impossible_numbers(
-    case: Case, record: Mapping[str, Any], facts: Mapping[str, Any], work: Work
+    case: Case, record: Mapping[str, Any], facts: Mapping[str, Any], tally: Tally
 ) -> Iterator[str]:
-    """Yields what is impossible in a passing line of numbers or gradient."""
+    """Yields what is impossible in a passing line of numbers or gradient. NoReference if its answer can't be computed
+    here."""
+    if problem := find_contradiction(case, record, facts):
+        yield problem
+    else:
+        yield from find_wrong_answers(case, record, facts, tally)
+
+
+def find_contradiction(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """What is impossible in a passing line of numbers or gradient, without any computation; "" if nothing is."""
     error, bound = record["error"], record["bound"]
     if case.plan.judge != "bound" and (error or bound):
-        yield f"error {error} and bound {bound} of an exact case, which are 0"
-        return
-    rounding, problem = _rounding(case, record, facts)
-    if problem:
-        yield problem
-        return
-    if has_special_values(case.cell) and case.plan.judge != "bits":
-        yield from _special(case, record, bound, rounding)  # a device may treat subnormals in its own way
-        return
-    seed = record["seed"]
-    if not work.allows(case, seed, rounding):
-        return
-    processes = run_line.processes(facts)
-    try:
-        found = answer(case.cell, seed, rounding)
-        if case.plan.judge == "bound":
-            yield from _rounded(case, error, bound, found, alone=processes == 1)
-            if sum(want.size for want in found.expected) >= SEVERAL:
-                work.rounded += 1
-                work.nearest += [case.id] * is_nearest(case, record, found, facts)
-            return
-        who = owners(case, facts)
-        if processes > 1 and who is None:
-            return
-        want = digest_results(case, found.expected, who)
-        if not determined(case, found.expected):
-            if not any(a.dtype.kind not in "iub" and (a != a).any() for a in found.expected):
-                work.zeros += 1
-                work.odd += [case.id] * (record.get("bits") != want)
-            return
-    except (ValueError, OverflowError, MemoryError, TypeError, IndexError, KeyError, ArithmeticError):
-        return  # there is no reference on these devices
-    if record.get("bits") != want:
-        yield f"bits {record.get('bits')} are not those of seed {seed}, {want}"
+        return f"error {error} and bound {bound} of an exact case, which are 0"
+    said, asked = str(record.get("precision", "")), case.plan.precision
+    if asked != "default":
+        return "" if said == asked else f"precision {said[:40]!a} of a case at {asked or 'none'!a}"
+    if dtype_of(case.cell.request.dtype).kind != "float":  # no device rounds such factors
+        return "" if said == asked else f"precision {said[:40]!a} of whole or complex numbers"
+    digits, bits = dtype_of(case.cell.request.dtype).digits, _bits(record)
+    if not 7 <= bits <= max(digits, 7) or (facts.get("backend") == "cpu" and bits != digits):
+        return f"precision {said[:40]!a}, which no arithmetic of this backend has"
+    return ""
 
 
-def is_nearest(case: Case, record: Mapping[str, Any], found: Answer, facts: Mapping[str, Any]) -> bool:
-    """Whether the digest of a rounded case, or its error, is that of the numbers nearest to the reference."""
-    results = list(zip(case.plan.results, found.expected, found.bounds, strict=True))
-    if run_line.processes(facts) == 1:
-        rounded = [(r, want, limits) for r, want, limits in results if limits is not None and want.size]
-        least = max((_least(*one) for one in rounded), default=0.0)
-        if least and record["error"] <= least * record["bound"] * (1 + 1e-6):
-            return True
-    who = owners(case, facts)
+def _bits(record: Mapping[str, Any]) -> int:
+    """The bits of the default precision that a record names; 0 if it names none."""
+    match = _BITS.fullmatch(str(record.get("precision", "")))
+    return int(match[1]) if match and len(match[1]) < 4 else 0
+
+
+def factor_roundoff(case: Case, record: Mapping[str, Any]) -> float:
+    """The unit roundoff to which the device rounds the factors of a contraction, as the record's precision names it; 0
+    if it does not round them."""
+    bits = _bits(record) if case.plan.precision == "default" and case.plan.judge == "bound" else 0
+    return 2.0**-bits if 0 < bits < dtype_of(case.cell.request.dtype).digits else 0.0
+
+
+def find_wrong_answers(
+    case: Case, record: Mapping[str, Any], facts: Mapping[str, Any], tally: Tally
+) -> Iterator[str]:
+    """Yields where a passing line of numbers or gradient, without a contradiction, does not have the answer of the
+    reference. NoReference if the answer can't be computed here."""
+    who, special = owners(case, facts), has_special_values(case.cell) and case.plan.judge != "bits"
     if who is None and run_line.processes(facts) > 1:
-        return False
+        raise NoReference("the mesh has no devices of some processes")
+    try:
+        found = answer(case.cell, record["seed"], factor_roundoff(case, record))
+        if special:
+            yield from _special(case, record, found, who)
+        elif case.plan.judge == "bound":
+            yield from _rounded(case, record["error"], record["bound"], found, who is None)
+            if sum(want.size for want in found.expected) >= SEVERAL:
+                tally.rounded += 1
+                tally.nearest += [case.id] * is_nearest(case, record, found, who)
+        else:
+            want = digest_results(case, found.expected, who)
+            if determined(case, found.expected):
+                if record.get("bits") != want:
+                    yield f"bits {record.get('bits')} are not those of seed {record['seed']}, {want}"
+            elif not any(a.dtype.kind not in "iub" and (a != a).any() for a in found.expected):
+                tally.zeros += 1
+                tally.odd += [case.id] * (record.get("bits") != want)
+    except UNCOMPUTED as error:
+        raise NoReference(f"{type(error).__name__}: {error}") from error
+
+
+def is_nearest(
+    case: Case, record: Mapping[str, Any], found: Answer, who: tuple[int, ...] | None = None
+) -> bool:
+    """Whether the digest of a rounded case, or its error, is that of the numbers nearest to the reference. who: the
+    process of each mesh position; None if there is one process."""
+    results = list(zip(case.plan.results, found.expected, found.bounds, strict=True))
+    if who is None and record["bound"]:
+        share = record["error"] / record["bound"]
+        least = [_least(case, r, want, b)[1] for r, want, b in results if b is not None and want.size]
+        if 0 < share <= max(least, default=0.0):
+            return True
     with np.errstate(all="ignore"):
         nearest = [want.astype(dtype_of(result.dtype).numpy) for result, want, _ in results]
     return bool(record.get("bits") == digest_results(case, nearest, who))
@@ -226,35 +234,25 @@ LOOSE = 4.0
 numbers, which the reference does not model."""
 
 
-def _special(case: Case, record: Mapping[str, Any], bound: float, rounding: float) -> Iterator[str]:
-    """Yields a bound of a case with special values that is larger than the reference allows."""
-    if not bound:
+def _special(
+    case: Case, record: Mapping[str, Any], found: Answer, who: tuple[int, ...] | None
+) -> Iterator[str]:
+    """Yields a bound of a case with special values that is larger than the reference allows, or a digest that is
+    neither that of a device that keeps subnormal numbers nor that of one that flushes them."""
+    if case.plan.judge == "bound":
+        limits = [one[np.isfinite(one)] for one in found.bounds if one is not None]
+        largest = max((float(one.max()) for one in limits if one.size), default=0.0)
+        if record["bound"] > LOOSE * max(largest, float(np.finfo(np.float32).tiny)):
+            yield f"bound {record['bound']:.6g}, and the largest of the reference is {largest:.6g}"
         return
-    try:
-        found = answer(case.cell, record["seed"], rounding)
-    except (ValueError, OverflowError, MemoryError, TypeError, IndexError, KeyError, ArithmeticError):
-        return
-    limits = [one[np.isfinite(one)] for one in found.bounds if one is not None]
-    largest = max((float(one.max()) for one in limits if one.size), default=0.0)
-    if bound > LOOSE * max(largest, float(np.finfo(np.float32).tiny)):
-        yield f"bound {bound:.6g}, and the largest of the reference is {largest:.6g}"
-
-
-def _rounding(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[float, str]:
-    """The unit roundoff of a contraction's factors, as the record's precision names it, and why it is impossible ("" if
-    it is not)."""
-    said, asked = str(record.get("precision", "")), case.plan.precision
-    if asked != "default":
-        return 0.0, "" if said == asked else f"precision {said[:40]!a} of a case at {asked or 'none'!a}"
-    if dtype_of(case.cell.request.dtype).kind != "float":  # no device rounds such factors
-        return 0.0, "" if said == asked else f"precision {said[:40]!a} of whole or complex numbers"
-    match = _BITS.fullmatch(said)
-    digits = dtype_of(case.cell.request.dtype).digits
-    bits = int(match[1]) if match and len(match[1]) < 4 else 0
-    if not 7 <= bits <= max(digits, 7) or (facts.get("backend") == "cpu" and bits != digits):
-        return 0.0, f"precision {said[:40]!a}, which no arithmetic of this backend has"
-    rounds = bits < digits and case.plan.judge == "bound"
-    return (2.0**-bits if rounds else 0.0), ""
+    flushing, _ = case.cell.expected(
+        [without_subnormals(a) for a in case.cell.arguments(record["seed"])], 0.0
+    )
+    either = [found.expected, tuple(map(np.asarray, flushing))]
+    if all(determined(case, expected) for expected in either):
+        wanted = [digest_results(case, expected, who) for expected in either]
+        if record.get("bits") not in wanted:
+            yield f"bits {record.get('bits')} are not those of seed {record['seed']}, {wanted[0]}"
 
 
 def _rounded(case: Case, error: float, bound: float, found: Answer, alone: bool) -> Iterator[str]:
@@ -264,44 +262,65 @@ def _rounded(case: Case, error: float, bound: float, found: Answer, alone: bool)
     for result, want, limits in zip(case.plan.results, found.expected, found.bounds, strict=True):
         if limits is None or not want.size:
             continue
-        lowest = max(lowest, _least(result, want, limits))
+        lowest = max(lowest, _least(case, result, want, limits)[0])
         if bound:
-            at = np.isclose(limits, bound, rtol=1e-6, atol=0)
+            with np.errstate(all="ignore"):
+                at = np.abs(limits - bound) <= bounds.host_share(_finest(result)) * limits
             near = near or bool(at.any())
-            exact = exact or _representable(result, want[at], limits[at], error)
+            exact = exact or _representable(case, result, want[at], limits[at], error)
     if not bound:
         if error or lowest > 0:
             yield f"error {error} and bound {bound} of a rounded case: its error is at least {lowest:.3g} of its bound"
         return
     if not near:
         yield f"bound {bound:.6g} is not one of the reference's"
-    elif alone and error / bound < lowest * (1 - 1e-6):
+    elif alone and error / bound < lowest:
         yield f"error {error:.6g} is {error / bound:.3g} of its bound, and the nearest numbers are {lowest:.3g} of it"
     elif not exact:
         yield f"error {error:.6g} is not that of a number that {case.plan.results[0].dtype} has"
 
 
-def _least(result: Argument | Result, want: np.ndarray, limits: np.ndarray) -> float:
+def _finest(result: Argument | Result) -> float:
+    """The unit roundoff of the sums of which a result consists."""
+    return min(dtype_of(result.dtype).unit_roundoff or ACCUMULATOR, ACCUMULATOR)
+
+
+def _apart(case: Case, result: Argument | Result) -> float:
+    """How far the references of two hosts may be apart, as a share of the bound."""
+    return bounds.host_error(_finest(result)) * (case.operation.magnified if case.plan.wrt else 1.0)
+
+
+def _least(
+    case: Case, result: Argument | Result, want: np.ndarray, limits: np.ndarray
+) -> tuple[float, float]:
     """The largest error, as a multiple of its bound, if every element is the value of the dtype nearest to the
-    reference."""
+    reference: the least and the most that it may be on another host."""
+    if want.dtype.kind in "iub":  # such a result is exact beside rounded ones
+        return 0.0, 0.0
     kind = dtype_of(result.dtype).numpy
     with np.errstate(all="ignore"):
         away = np.abs(want.astype(kind).astype(want.dtype) - want)
         ratio = np.where(away == 0, 0.0, away / limits)
     ratio = ratio[np.isfinite(ratio)]
-    return float(ratio.max()) if ratio.size else 0.0
+    largest = float(ratio.max()) if ratio.size else 0.0
+    if not largest:
+        return 0.0, 0.0
+    apart, share = _apart(case, result), bounds.host_share(_finest(result))
+    return max(0.0, largest - apart) / (1 + share), (largest + apart) / (1 - share)
 
 
-def _representable(result: Argument | Result, want: np.ndarray, limits: np.ndarray, error: float) -> bool:
+def _representable(
+    case: Case, result: Argument | Result, want: np.ndarray, limits: np.ndarray, error: float
+) -> bool:
     """Whether one of these references, plus or minus the error, is a value of the result's dtype."""
     kind = dtype_of(result.dtype).numpy
     if kind.kind == "c" or kind.itemsize == 8:
         return want.size > 0
     with np.errstate(all="ignore"):
+        # The error was rounded to float64, and so are this sum and this difference.
+        room = _apart(case, result) * limits + 2.0**-51 * (np.abs(want) + error)
         for sign in (1, -1):
             reached = want + sign * error
-            away = np.abs(reached.astype(kind).astype(np.float64) - reached)
-            room = CLOSE * np.abs(want) + 1e-6 * limits + math.ulp(0.0)
-            if (away <= room).any():
+            if (np.abs(reached.astype(kind).astype(np.float64) - reached) <= room).any():
                 return True
     return False

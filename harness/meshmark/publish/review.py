@@ -31,6 +31,8 @@ class Review:
     notes: list[str] = field(default_factory=list)
     totals: dict[str, Any] = field(default_factory=dict)
     statement: Statement | None = None
+    left_out: int = 0
+    """The number of passing cases whose numbers were not computed again."""
     measured: str = ""
     """The date of the newest run, as YYYY-MM-DD; "" if there is none."""
     _of_a_kind: Counter[tuple[str, str]] = field(default_factory=Counter)

@@ -36,6 +36,7 @@ from meshmark.publish.bundles import Bundle, File, Room
 from meshmark.publish.lines import as_records, entries
 from meshmark.publish.review import Entry, Review
 from meshmark.publish.validate import DIRTY, INCOMPLETE
+from meshmark.publish.workload import MOST_WORK
 from meshmark.records import results, run_line, sealing, writing
 from meshmark.records.definition import KINDS
 from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT
@@ -129,11 +130,13 @@ def make(
     output: Path,
     archive: bool = False,
     expected: Expectations | None = None,
+    most_work: int = MOST_WORK,
 ) -> Made:
     """Make the bundle of these record files below `output`, and on request a .tar.gz beside its release.
 
-    `expected` holds a vendor's known issues and counters, in addition to the suite's. SubmitError for input that
-    can't be used, SubmitRefused for content that a reviewer would refuse. Then no file is left.
+    `expected` holds a vendor's known issues and counters, in addition to the suite's. `most_work`: bytes of answers to
+    compute again. SubmitError for input that can't be used, SubmitRefused for content that a reviewer
+    would refuse. Then no file is left.
     """
     wrong = Wrong()
     bundle = _bundled(paths, wanted, wrong)
@@ -141,7 +144,7 @@ def make(
     if bundle is None:
         wrong.end()
         raise AssertionError("a bundle that can't be made has a reason")
-    report = validate.check_product(bundle, expected)
+    report = validate.check_product(bundle, expected, most_work=most_work)
     wrong.refused += report.complaints
     target = output / bundle.release / bundle.name
     packed = output / f"{bundle.name}-{bundle.release}.tar.gz" if archive else None

@@ -39,14 +39,15 @@ from meshmark.publish import (
     physics,
     plausible,
     privacy,
-    recomputed,
     sampling,
     signatures,
+    workload,
 )
 from meshmark.publish.against_table import Lookup
 from meshmark.publish.bundles import Bundle, Room
 from meshmark.publish.lines import as_records, entries
 from meshmark.publish.review import AS_WRITTEN, Entry, Review
+from meshmark.publish.workload import Answered, Workload
 from meshmark.records import results, run_line
 from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT, RECORDS, ResultError
 
@@ -62,10 +63,11 @@ def check_product(
     expected: Expectations | None = None,
     asked: Mapping[str, Any] | None = None,
     signers: Path | None = None,
+    most_work: int = workload.MOST_WORK,
 ) -> Review:
     """All that is wrong with a product, and its totals and statement. expected: a vendor's known issues and counters,
     in addition to the suite's. asked: a challenge that it must answer. signers: allowed signers, one of whom must have
-    signed it."""
+    signed it. most_work: bytes of answers to compute again (see publish.workload)."""
     expected = expected or Expectations()
     review = Review(bundle.place)
     for name, why in bundle.refused:
@@ -89,11 +91,13 @@ def check_product(
     if not runs:
         return review.close()
     facts = next(iter(runs.values()))["facts"]
+    work = Workload(product.get("level", ""), asked["cases"] if asked else (), most_work)
     for name, lines in files.items():
         _heads(name, lines, review)
-        _judged(name, lines, facts, expected, review)
+        _judged(name, lines, facts, expected, work, review)
         _timed(name, lines, runs, product, review)
         ended.check_endings(name, lines, review)
+    work.compute(review)
     review.totals = totals(files)
     said = manifest.get("totals")
     if manifest and said != review.totals:
@@ -308,8 +312,9 @@ def _heads(name: str, lines: Sequence[Entry], review: Review) -> None:
 
 
 def _judged(
-    name: str, lines: Sequence[Entry], facts: Mapping[str, Any], expected: Expectations, review: Review
-) -> None:
+    name: str, lines: Sequence[Entry], facts: Mapping[str, Any], expected: Expectations, work: Workload,
+    review: Review,
+) -> None:  # fmt: skip
     """Check the conformance lines: complete, consistent, with skips and known issues only where they are allowed."""
     if not (conformance := [(n, r) for n, r in lines if r["kind"] == "conformance"]):
         return
@@ -327,7 +332,7 @@ def _judged(
             why = "does not hold what all of them found: submit the merged file (`meshmark merge FILE`)"
             review.complain(name, f"a run over {processes} processes that {why}", number)
     by_case: dict[tuple[str, str], list[Entry]] = {}
-    work, passing = recomputed.Work(), dict[str, set[str]]()
+    passing = dict[str, set[str]]()
     for number, record in conformance:
         if record["seed"] != runs[record["run"]].get("seed", 0):
             text = f"{record['case']} is of seed {record['seed']}, and its run of another: {AS_WRITTEN}"
@@ -384,29 +389,22 @@ def _judged(
     took = [found[-1][1]["seconds"] for found in by_case.values() if "seconds" in found[-1][1]]
     if len(took) >= plausible.ALIKE and len(set(took)) < len(took) // 4:
         review.complain(name, f"{len(took)} cases took {len(set(took))} different times: {AS_WRITTEN}")
-    work.tell(name, review)
 
 
 def _recompute(
-    name: str,
-    found: Sequence[Entry],
-    case: Case,
-    facts: Mapping[str, Any],
-    work: recomputed.Work,
-    review: Review,
+    name: str, found: Sequence[Entry], case: Case, facts: Mapping[str, Any], work: Workload, review: Review
 ) -> None:
-    """Check the passing lines of a case against what follows from case and seed, and against the contract."""
+    """Check the passing lines of a case against the contract, and add those of numbers to the answers that are computed
+    again."""
     for number, record in found:
         if record["verdict"] != "pass":
             continue
-        texts: Iterator[str] = iter(())
         if record["check"] in ("numbers", "gradient"):
             if _is_quantity(record.get("error")) and _is_quantity(record.get("bound")):
-                texts = recomputed.find_impossible_numbers(case, record, facts, work)
+                work.add(Answered(name, number, case, record, facts))
         elif record["check"] == "communication":
-            texts = against_contract.find_impossible_traffic(case, record, facts)
-        for text in texts:
-            review.complain(name, f"{case.id}: {text}: {AS_WRITTEN}", number, f"recomputed {record['check']}")
+            for text in against_contract.find_impossible_traffic(case, record, facts):
+                review.complain(name, f"{case.id}: {text}: {AS_WRITTEN}", number, "recomputed communication")
 
 
 def _one_check(

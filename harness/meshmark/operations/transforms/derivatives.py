@@ -422,6 +422,9 @@ class SmoothFunctions(Catalogue):
     verdict = "bound"
     groups = SMOOTH
     fill: ClassVar[Any] = (quarters, {})
+    magnified = 16 / (STEP * ROUNDED)
+    """The rounding of a value is divided by the step, and its seed is at most 16 times the least scale of the bound,
+    which is ROUNDED roundings of that scale."""
 
     def choices(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """The standard profile runs only the gradients."""
