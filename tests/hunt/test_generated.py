@@ -63,6 +63,11 @@ def test_every_kept_finding_is_known_or_right():
         assert re.search(rf"generated/{re.escape(name)}\] (XFAIL|PASSED)", ended.stdout), name
 
 
+def test_a_store_without_findings_is_told(tmp_path):
+    ended = run_conformance("--generated", "1", "--findings", str(tmp_path), "--collect-only")
+    assert f"{tmp_path} has no findings: every finding is reported as new" in ended.stdout
+
+
 def test_the_option_has_a_range(capfd, monkeypatch):
     monkeypatch.chdir(found_page.ROOT)
     code = pytest.main(["conformance", "--generated", "-1", "--collect-only", "-q", "-p", "no:cacheprovider"])

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,9 +61,9 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--known",
         type=path,
-        default=findings.STORE,
+        default=findings.DEFAULT,
         metavar="DIR",
-        help=f"the store of known findings (default {findings.STORE})",
+        help="the store of known findings (default: those that Meshmark has)",
     )
     add.add_argument(
         "--keep", type=path, metavar="DIR", help="write each new group of findings into this store"
@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
         return replay(arguments)
     settings, meshes = _place(arguments, arguments.topology)
     hunt = Hunt(arguments.seed, settings, _weights(arguments), meshes, arguments.shrink)
-    hunt.known = findings.known_groups(findings.read_findings(arguments.known), _jax_version())
+    hunt.known = _read_known(arguments.known, note)
     hunt.resume(_open(hunt, arguments, 0 if settings.topology else settings.devices))
     try:
         hunt.run(arguments.minutes, _workers(arguments.workers, settings.backend), note, arguments.programs)
@@ -146,10 +146,12 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
     if given := [f"--{name}" for name in ALONE if getattr(arguments, name)]:
         raise BadInput(f"{', '.join(given)}: works only in one process: start it without a launcher")
     hunt = Hunt(arguments.seed, Settings(arguments.deadline), _weights(arguments), shrink_s=arguments.shrink)
-    hunt.known = findings.known_groups(findings.read_findings(arguments.known), _jax_version())
+    hunt.known = _read_known(arguments.known, lambda said: None)
     alike = {name: str(getattr(arguments, name)) for name in ALIKE}
     rank = RankHunt(hunt, found, alike, arguments.num_devices, arguments.join)
     hunt.settings = replace(hunt.settings, ranks=rank.group.size)
+    if rank.first:
+        _read_known(arguments.known, note)
     with rank.group.beginning():
         lines = _open(hunt, arguments, rank.devices) if rank.first else []
         rank.resume(lines)
@@ -173,6 +175,14 @@ def show_yields(files: Sequence[Path], store: Path) -> int:
     )
     show(text_table(YIELDS, [*yields.tabulate(found)], width()), ["", meaning])
     return 0
+
+
+def _read_known(store: Path, tell: Callable[[str], None]) -> Mapping[str, str]:
+    """The known groups of this release of JAX; a warning, by `tell`, if the store has no finding."""
+    every = findings.read_findings(store)
+    if not every:
+        tell(findings.describe_empty(store))
+    return findings.known_groups(every, _jax_version())
 
 
 def _weights(arguments: argparse.Namespace) -> dict[str, float]:
