@@ -15,6 +15,7 @@ from typing import Any
 
 from meshmark.commands.arguments import devices, natural, path, positive, seconds
 from meshmark.commands.options import add_ranks, of_ranks
+from meshmark.core import installation
 from meshmark.core.errors import BadInput
 from meshmark.core.terminal import note, show, width
 from meshmark.core.text import text_table
@@ -228,6 +229,7 @@ def _open(hunt: Hunt, arguments: argparse.Namespace, devices: int) -> list[dict[
             lines, size = logs.read_log(arguments.resume, head)
             os.truncate(arguments.resume, size)
             hunt.out = open(arguments.resume, "a", encoding="utf-8")  # noqa: SIM115 - closed by run
+            hunt.write(logs.mark_resumption())
         elif arguments.record:
             hunt.out = open(arguments.record, "x", encoding="utf-8")  # noqa: SIM115 - closed by run
             hunt.write(logs.stamp(head))
@@ -288,6 +290,7 @@ def keep(hunt: Hunt, settings: Settings, store: Path) -> None:
                 "number": group.numbers[0],
                 "minute": group.minute,
                 "generator": f"version {GENERATOR} of the generator",
+                "suite": installation.suite(),
             }
             if settings.backend != "cpu":
                 found["backend"] = settings.backend

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from meshmark.core import files
+from meshmark.core import files, installation
 from meshmark.core.errors import BadInput
 from meshmark.hunt.versions import GENERATOR, vocabulary
 from meshmark.records.reading import MOST_BYTES
@@ -65,8 +65,18 @@ def make_head(
 
 
 def stamp(now: Mapping[str, Any]) -> dict[str, Any]:
-    """A head with the current time, in UTC, as "started"."""
-    return dict(now) | {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    """A head with the current time in UTC as "started", and the state of the suite as "suite": its version, its commit,
+    whether its files are as committed, and their digest."""
+    return dict(now) | {"started": _utc(), "suite": installation.suite()}
+
+
+def mark_resumption() -> dict[str, Any]:
+    """The line of a record before the programs of a resumed hunt: the time in UTC, and the state of the suite."""
+    return {"resumed": _utc(), "suite": installation.suite()}
+
+
+def _utc() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def read_log(path: Path, now: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
