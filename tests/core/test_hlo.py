@@ -235,7 +235,13 @@ def test_empty_groups_span_all_devices() -> None:
     assert gather("{}", header="HloModule m").groups == ((0,),)
     line = "  %g = f32[16,8]{1,0} all-gather(%p), replica_groups={}"
     assert only(module(line), num_partitions=2).groups == ((0, 1),)
-    assert only(line, num_partitions=2).groups == ((0, 1),)
+
+
+def test_a_collective_outside_of_all_computations_is_refused() -> None:
+    with pytest.raises(ValueError, match="computation of"):
+        collectives(
+            "HloModule m\n\n  %g = f32[16,8]{1,0} all-gather(%p), replica_groups={}, dimensions={0}\n"
+        )
 
 
 @pytest.mark.parametrize(

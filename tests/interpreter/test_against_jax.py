@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax import lax
 
+from meshmark.core.hlo_types import Refused
 from meshmark.devices.compat import whole_text
 from meshmark.interpreter import reader
 from meshmark.interpreter.evaluator import interpret
-from meshmark.interpreter.faults import Refused
 from tests.interpreter.modules import run
 
 few = settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meshmark.core.hlo_module import Instruction
+from meshmark.core.hlo_types import Refused
 from meshmark.interpreter import reader
 from meshmark.interpreter.evaluator import interpret
-from meshmark.interpreter.faults import Fault, Refused
+from meshmark.interpreter.faults import Fault
 from meshmark.interpreter.meanings import WITHOUT_MEANING
 from tests.interpreter.modules import ADD, run, text
 from tests.interpreter.planted import text as stored
@@ -31,7 +33,7 @@ def places(program):
     found = []
     for number, line in enumerate(lines(program)):
         if line.startswith("  "):
-            _, instruction = reader._instruction(line)
+            instruction = Instruction.of(line)
             found += [
                 (number, name, value)
                 for name, value in instruction.attributes.items()
@@ -102,7 +104,7 @@ def test_an_unknown_opcode_or_type_is_refused_wherever_it_stands(data):
     inside = [n for n, line in enumerate(lines(program)) if line.startswith("  ")]
     number = data.draw(st.sampled_from(inside))
     line = lines(program)[number]
-    _, instruction = reader._instruction(line)
+    instruction = Instruction.of(line)
     opcode = f" {instruction.opcode}("
     if data.draw(st.booleans()):
         line = line.replace(opcode, f" un{opcode[1:]}", 1)

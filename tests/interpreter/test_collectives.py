@@ -5,7 +5,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from meshmark.interpreter.faults import Fault, Hang, Refused
+from meshmark.core.hlo_types import Refused
+from meshmark.interpreter.faults import Fault, Hang
 from tests.interpreter.modules import ADD, each, run
 
 GIVEN = each(1, 2, 4, 8, 16, 32, 64, 128)

@@ -6,8 +6,9 @@ import json
 import numpy as np
 import pytest
 
+from meshmark.core.hlo_types import Refused
 from meshmark.interpreter.contraction import TF32, factors
-from meshmark.interpreter.faults import Fault, Refused
+from meshmark.interpreter.faults import Fault
 from tests.interpreter.modules import run
 
 ONE = "num_partitions=1"

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from meshmark.interpreter.faults import Fault, Refused
+from meshmark.core.hlo_types import Refused
+from meshmark.interpreter.faults import Fault
 from tests.interpreter.modules import run
 
 CONFIG = (

@@ -4,8 +4,9 @@
 import numpy as np
 import pytest
 
+from meshmark.core.hlo_types import Refused
 from meshmark.interpreter.factorizations import jacobi
-from meshmark.interpreter.faults import Fault, Refused
+from meshmark.interpreter.faults import Fault
 from tests.interpreter.modules import run
 
 ONE = "num_partitions=1"

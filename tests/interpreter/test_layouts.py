@@ -7,8 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from meshmark.interpreter import shapes
-from meshmark.interpreter.faults import Fault, Refused
+from meshmark.core.hlo_types import Refused, parse_type
+from meshmark.interpreter import tiles
+from meshmark.interpreter.faults import Fault
 from tests.interpreter.modules import ADD, run
 
 ONE = "num_partitions=1"
@@ -34,7 +35,7 @@ ONE = "num_partitions=1"
     ],
 )
 def test_where_an_element_lies(shape, element, offset, room):
-    found, size = shapes.offsets(shapes.parse_type(shape))
+    found, size = tiles.offsets(parse_type(shape))
     assert (int(found[element]), size) == (offset, room)
 
 
@@ -102,7 +103,7 @@ def test_tiles_that_the_text_leaves_out_are_those_on_which_all_agree():
 )
 def test_tiles_that_the_text_leaves_out_and_that_could_be_others_are_refused(source, target):
     lines = [f"%p = {source} parameter(0)", f"%b = {target} bitcast(%p)"]
-    shape = shapes.parse_type(source)
+    shape = parse_type(source)
     with pytest.raises(Refused, match="whose tiles the text leaves out"):
         run(*lines, arguments=[np.zeros((1, *shape.dims), shape.numpy)], header=ONE)
 

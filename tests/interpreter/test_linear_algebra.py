@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from jax import lax
 
+from meshmark.core.hlo_types import Refused
 from meshmark.interpreter import lapack
-from meshmark.interpreter.faults import Fault, Refused
+from meshmark.interpreter.faults import Fault
 from tests.interpreter.modules import run
 from tests.interpreter.test_against_jax import compared
 

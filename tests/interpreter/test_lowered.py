@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from meshmark.core import layout
+from meshmark.core.hlo_types import Refused
 from meshmark.interpreter import reader
-from meshmark.interpreter.faults import Refused
 from meshmark.judge import interpreted
 from meshmark.judge.explaining import explained
 from meshmark.judge.lowered import lowered

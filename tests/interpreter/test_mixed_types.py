@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from meshmark.interpreter.faults import Refused
+from meshmark.core.hlo_types import Refused
 from tests.interpreter.modules import run
 
 GIVEN = np.array([[[1 + 2**-8, 1 + 3 * 2**-8, -(1 + 2**-8 + 2**-20)], [2.0, 3.25, 1e-40]]], np.float32)

@@ -4,8 +4,8 @@
 import pytest
 
 from meshmark.core.errors import BadInput
+from meshmark.core.hlo_types import Refused
 from meshmark.interpreter import reader
-from meshmark.interpreter.faults import Refused
 from tests.interpreter.planted import PROGRAMS, text
 
 

@@ -3,9 +3,8 @@
 
 import pytest
 
-from meshmark.core import hlo
+from meshmark.core.hlo_types import Refused
 from meshmark.interpreter import reader
-from meshmark.interpreter.faults import Refused
 from meshmark.interpreter.work import Account, Work
 from tests.interpreter.modules import ADD, text
 
@@ -15,7 +14,7 @@ def work(*lines, others=(), name=""):
     written = text(*lines, others=others)
     module = reader.parse_module(written)
     entry = module.entry
-    return Account(module, hlo.Module(written)).work(entry.by_name[name] if name else entry.root, entry)
+    return Account(module).work(entry.by_name[name] if name else entry.root, entry)
 
 
 @pytest.mark.parametrize(

@@ -228,10 +228,11 @@ def test_an_argument_in_host_memory():
 
 # Several slices, from the text that libtpu 0.0.52 compiles for 2xv5e:2x2 ---------------------------------------
 
-TO_ANOTHER_SLICE = (
+TO_ANOTHER_SLICE = CLEAN.replace(
+    "  ROOT",
     "  %send = (f32[4,4,128]{2,1,0:T(4,128)}, u32[]{:S(2)}, token[]) send(%b, %after-all), channel_id=2,"
     ' is_host_transfer=true, frontend_attributes={_xla_host_transfer_handler_name="xla_megascale_runtime",'
-    '_xla_megascale_target="{1,2}x{0:3}",_xla_megascale_transfer_type="ALL_REDUCE"}\n'
+    '_xla_megascale_target="{1,2}x{0:3}",_xla_megascale_transfer_type="ALL_REDUCE"}\n  ROOT',
 )
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The committed rows cover their pairs, always give the same cases, and give no case twice."""
 
+from dataclasses import replace
+
 import pytest
 
 from meshmark.operations import OPERATIONS, cases, classes, pairs
@@ -83,5 +85,5 @@ def test_the_first_version_of_the_table_has_none_of_them():
 
     selection = Selection(operations=("psum",))
     first = {case.id for case in as_of(1).cases(selection, 8)}
-    assert first < {case.id for case in cases.cases(selection, 8)}
+    assert first < {case.id for case in cases.cases(replace(selection, turning=False), 8)}
     assert not any("fill=nan" in name for name in first)

@@ -9,16 +9,15 @@ from meshmark.growth import lines as growth_lines
 from meshmark.records import reading
 from meshmark.report import context_data, page_data, report
 from meshmark.report.context_data import Beside
-from meshmark.weather import compiling
 from tests.browser import records as made_up
 from tests.checkout import ROOT
-from tests.weather.test_weather import CASE, OTHER, lines_of
+from tests.weather.test_weather import CASE, OTHER, lines_of, write_lines
 
 
 def weather(tmp_path, *environments):
     found = Beside()
     for lines in environments:
-        path = compiling.write_weather_lines(lines, tmp_path)
+        path = write_lines(lines, tmp_path)
         assert context_data.kind_of(path) == "schedule"
         found.add("schedule", path, path.name, "0" * 64)
     return context_data.build(found)["weather"]
@@ -40,6 +39,14 @@ def test_the_weather_has_sums_and_every_change(tmp_path):
     memory = [name for name, _ in data["counters"]].index("memory")
     assert (step["programs"], step["changed"]) == (2, 2)
     assert sorted(step["changes"]) == sorted([[CASE, memory, 100, 110], [OTHER, memory, 100, 110]])
+
+
+def test_a_program_without_a_counter_is_left_out_of_its_sums_and_told(tmp_path):
+    old, new = (lines_of(jax, cases=(CASE, OTHER)) for jax in ("0.11.0", "0.12.0"))
+    new[1]["exposed_s"] = None
+    (place,) = weather(tmp_path, old, new)["places"]
+    assert place["sums"]["exposed"] == [1e-6, 1e-6]
+    assert place["without"] == {"exposed": 1}
 
 
 def test_growth_tells_what_grows_faster_than_its_theory():

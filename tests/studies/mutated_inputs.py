@@ -30,6 +30,7 @@ from xml.etree import ElementTree
 from meshmark.commands import hunt as hunt_command
 from meshmark.commands import main as cli
 from meshmark.core.errors import BadInput
+from meshmark.core.hlo_types import Refused
 from meshmark.devices import environment
 from meshmark.devices.compat import whole_text
 from meshmark.hunt import bisect, generator, logs
@@ -37,7 +38,6 @@ from meshmark.hunt.hunting import Hunt
 from meshmark.hunt.program import to_json
 from meshmark.hunt.workers import Settings
 from meshmark.interpreter import reader
-from meshmark.interpreter.faults import Refused
 from meshmark.judge import explaining
 from meshmark.judge.programs import Program
 from meshmark.operations import cases

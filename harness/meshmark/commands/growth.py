@@ -15,6 +15,7 @@ from typing import Any
 from meshmark.commands.arguments import path
 from meshmark.core import files, interrupts, privacy
 from meshmark.core.errors import unknown
+from meshmark.core.progress import Steps
 from meshmark.devices import topologies
 from meshmark.devices.environment import of_child
 from meshmark.growth import curves as growth
@@ -149,6 +150,7 @@ def compile_programs(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]
     runs: list[dict[str, Any]] = []
     try:
         for topology, entries in programs.items():
+            steps = Steps(str(topology), len(entries))
             for message in children(topology, entries, arguments.layout):
                 if "facts" in message:
                     if not runs:
@@ -164,18 +166,13 @@ def compile_programs(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]
                             )
                     continue
                 lines.append(message)
-                _progress(message)
+                steps.step(message["case"])
                 if writer:
                     writer.write([message])
     finally:
         if writer:
             writer.close()
     return lines, runs
-
-
-def _progress(line: dict[str, Any]) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{line['topology']:16} {line['case'][:90]:90}", end="", file=sys.stderr, flush=True)
 
 
 def children(

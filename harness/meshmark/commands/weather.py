@@ -34,7 +34,12 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         help=f"what to compile for: topologies, and {CPU} (default {','.join(PLACES)})",
     )
-    add.add_argument("--record", type=path, metavar="DIR", help="write a file per environment there")
+    add.add_argument(
+        "--record",
+        type=path,
+        metavar="DIR",
+        help="write a file per environment there, line by line; if it is interrupted, the same command goes on",
+    )
     add.add_argument(
         "--from",
         dest="read",
@@ -55,13 +60,14 @@ def run(arguments: argparse.Namespace) -> int:
     for place in places:
         if place != CPU:
             topologies.parse_topology(place)
+    if len(set(places)) < len(places):
+        raise WeatherError("--places names a place twice")
     files = [file for given in arguments.read or () for file in _files(given)]
     with tempfile.TemporaryDirectory(prefix="meshmark-weather-") as kept:
         directory = Path(kept)
         for name in arguments.environments:
             where = environments.resolve(name, sys.executable, directory, note)
-            lines = compiling.compile_all_programs(where, places, compiling.now(), _progress)
-            files.append(compiling.write_weather_lines(lines, arguments.record or directory))
+            files.append(compiling.record_programs(where, places, arguments.record or directory, note))
         read, code = read_all(files)
         releases = history.releases(read)
     if not releases and code:
@@ -83,8 +89,3 @@ def _files(given: Path) -> list[Path]:
     if not found:
         raise WeatherError(f"no records (*.jsonl, *.jsonl.gz) in {given}")
     return found
-
-
-def _progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{text[:100]:100}", end="", file=sys.stderr, flush=True)

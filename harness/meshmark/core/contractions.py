@@ -12,57 +12,61 @@ import math
 import re
 from collections.abc import Sequence
 
-from meshmark.core.hlo import Instruction, operands, parse_hlo, shapes
+from meshmark.core.groups import integers
+from meshmark.core.hlo_module import Computation, Instruction
+from meshmark.core.hlo_reader import read_module
+from meshmark.core.hlo_types import flat
 
-_CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
-_LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
-_WINDOW = re.compile(r"window=\{([^}]*)\}")
-_LIBRARY_CALL = re.compile(r'custom_call_target="([^"]*(?:matmul|gemm|dot|conv)[^"]*)"', re.IGNORECASE)
+_LABELS = re.compile(r"(\w+)_(\w+)->(\w+)")
+_LIBRARY_CALL = re.compile("matmul|gemm|dot|conv", re.IGNORECASE)
+_MARKS = (" dot(", " convolution(", " custom-call(")
 
 
 def flops(text: str) -> int | None:
     """Operations of one device in one execution; None if the count of a loop is unknown, or if the compiler calls a
     library for a contraction."""
-    module = parse_hlo(text)
     total = 0
-    for computation, lines in module.lines.items():
-        if not any(" dot(" in line or " convolution(" in line or "custom-call" in line for line in lines):
-            continue
-        instructions = module.instructions(computation)
-        for name, instruction in instructions.items():
-            if name == "ROOT":  # the root is also under its own name
+    module = read_module(text)
+    for computation in module.computations.values():
+        for line in computation.lines:
+            if not any(mark in line for mark in _MARKS) or not (found := Instruction.of(line)):
                 continue
-            if instruction[3] == "custom-call" and _LIBRARY_CALL.search(instruction[4]):
+            if found.opcode == "custom-call" and _LIBRARY_CALL.search(found.target):
                 return None
-            if instruction[3] not in ("dot", "convolution"):
+            if found.opcode not in ("dot", "convolution"):
                 continue
-            trips, _ = module.runs(computation)
+            trips, _ = module.runs(computation.name)
             if trips is None:
                 return None
-            total += trips * _of_one(instruction, instructions)
+            total += trips * _of_one(found, computation)
     return total
 
 
-def _of_one(instruction: Instruction, instructions: dict[str, Instruction]) -> int:
+def _of_one(instruction: Instruction, computation: Computation) -> int:
     """The operations of one dot or convolution."""
-    dtype, result = shapes(instruction[2])[0]
-    left, right = (shapes(instructions[name][2])[0][1] for name in operands(instruction)[:2])
-    each = 8 if dtype.startswith("c") else 2
-    if instruction[3] == "convolution":
-        return each * _products(instruction[4], left, right, result)
-    match = _CONTRACTED.search(instruction[4])
-    terms = math.prod(left[int(d)] for d in match[1].split(",") if d) if match else 1
-    return each * math.prod(result) * terms
+    result = next(flat(instruction.logical_shape))
+    left, right = (
+        next(flat(computation.by_name[name].logical_shape)).dims for name in instruction.operands[:2]
+    )
+    each = 8 if result.dtype.startswith("c") else 2
+    if instruction.opcode == "convolution":
+        return each * _products(instruction, left, right, result.dims)
+    terms = math.prod(
+        left[d] for d in integers(instruction.attributes.get("lhs_contracting_dims", "").strip("{}"))
+    )
+    return each * result.size * terms
 
 
-def _products(attributes: str, left: Sequence[int], kernel: Sequence[int], result: Sequence[int]) -> int:
+def _products(
+    instruction: Instruction, left: Sequence[int], kernel: Sequence[int], result: Sequence[int]
+) -> int:
     """The number of products of a convolution. Products with padding do not count: libtpu writes a product of several
     dimensions as a window that is mostly past the edge."""
-    labels = _LABELS.search(attributes)
+    labels = _LABELS.fullmatch(instruction.attributes.get("dim_labels", ""))
     if labels is None:
         return math.prod(result)
     of_left, of_kernel, of_result = labels.groups()
-    window = dict(part.split("=", 1) for part in (_WINDOW.search(attributes) or ["", ""])[1].split())
+    window = dict(part.split("=", 1) for part in instruction.attributes.get("window", "").strip("{}").split())
     total = kernel[of_kernel.index("i")]
     for length, label in zip(result, of_result, strict=True):
         if not label.isdigit():

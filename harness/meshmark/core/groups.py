@@ -24,10 +24,9 @@ _MESH = re.compile(
     rf"mesh\[((?:{_AXIS}=\d+,?)+)\](?:, device_ids=\((?:\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))\))?"
     rf" \{{((?:{_AXIS}(?::\(\d+\)\d+)?,?)*)\}}"
 )
-_GROUPS = re.compile(rf"replica_groups=({_LIST.pattern}|{_IOTA.pattern}|{_MESH.pattern})")
 _SIZE = re.compile(rf"({_AXIS})=(\d+)")
 _REFERENCE = re.compile(rf"({_AXIS})(?::\((\d+)\)(\d+))?")
-_PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
+_PAIRS = re.compile(r"\{(?:\{\d+,\d+\},?)*\}")
 
 
 def integers(text: str) -> tuple[int, ...]:
@@ -35,36 +34,19 @@ def integers(text: str) -> tuple[int, ...]:
     return tuple(map(int, filter(None, text.split(","))))
 
 
-def pairs(rest: str) -> tuple[tuple[int, int], ...]:
-    """Source and target of each pair in the rest of an instruction's line; ValueError if there are none."""
-    if not (match := _PAIRS.search(rest)):
-        raise ValueError(f"no source_target_pairs in {rest[:200]!r}")
-    numbers = integers(match[1].replace("{", "").replace("}", ""))
-    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
-
-
-def groups(rest: str, devices: int) -> Groups:
-    """The replica groups in the rest of an instruction's line; ValueError for an unknown form.
-
-    `devices` is what empty groups span.
-    """
-    if not (match := _GROUPS.search(rest)):
-        raise ValueError(f"unknown form of replica_groups in {rest[:200]!r}")
-    return expand(match[1], devices)
-
-
 def spelled(text: str, devices: int) -> Groups:
     """The replica groups of a text that holds nothing else; ValueError for an unknown form."""
     if not any(form.fullmatch(text) for form in (_LIST, _IOTA, _MESH)):
-        raise ValueError(f"unknown form of replica groups: {text[:200]!r}")
+        raise ValueError(f"unknown form of replica_groups: {text[:200]!r}")
     return expand(text, devices)
 
 
 def spelled_pairs(text: str) -> tuple[tuple[int, int], ...]:
     """Source and target of each pair in a text that holds nothing else; ValueError for an unknown form."""
-    if not _PAIRS.fullmatch(f"source_target_pairs={text}"):
-        raise ValueError(f"unknown form of pairs: {text[:200]!r}")
-    return pairs(f"source_target_pairs={text}")
+    if not _PAIRS.fullmatch(text):
+        raise ValueError(f"unknown form of source_target_pairs: {text[:200]!r}")
+    numbers = integers(text.replace("{", "").replace("}", ""))
+    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -78,7 +60,7 @@ def expand(spelling: str, devices: int) -> Groups:
         dims, shape, order = match.groups()
         return _rows(_iota(shape, order).reshape(integers(dims)))
     match = _MESH.fullmatch(spelling)
-    assert match  # _GROUPS admits no fourth
+    assert match  # `spelled` admits no fourth
     axes, shape, order, listed, references = match.groups()
     sizes = {name: int(size) for name, size in _SIZE.findall(axes)}
     ids = np.array(integers(listed)) if listed else _iota(shape or str(math.prod(sizes.values())), order)

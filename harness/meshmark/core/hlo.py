@@ -8,16 +8,17 @@ flattened array of the mesh's devices, not device ids.
 `send`, `recv` and custom calls that communicate are not read. A branch of a conditional counts as if it ran.
 """
 
-import functools
-import math
+from __future__ import annotations
+
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from meshmark.core import groups
 from meshmark.core.groups import Groups, integers
-
-Instruction = re.Match[str]  # of _INSTRUCTION: name, type, opcode, the rest of the line
+from meshmark.core.hlo_module import Computation, Instruction, Module
+from meshmark.core.hlo_reader import read_module
+from meshmark.core.hlo_types import AnyShape, Refused, TupleShape, flat
 
 
 @dataclass(frozen=True)
@@ -58,278 +59,123 @@ def collectives(text: str, num_partitions: int | None = None) -> tuple[Collectiv
     """The collectives in HLO text, in the order of the text; each asynchronous one appears once.
 
     `num_partitions` is what an empty `replica_groups={}` spans; by default the module's header gives it.
-    Raises ValueError for an unknown element type or an unknown form of groups: a wrong count would be worse than none.
+    Raises ValueError for an unknown element type, an unknown form of groups, or a collective outside of all
+    computations: a wrong count would be worse than none.
     """
-    if not ("all-" in text or "reduce-scatter" in text or "collective-" in text):
+    if not any(mark in text for mark in _MARKS):
         return ()
-    module = parse_hlo(text)
+    return collectives_of(read_module(text), num_partitions)
+
+
+def collectives_of(module: Module, num_partitions: int | None = None) -> tuple[Collective, ...]:
+    """The collectives of a module, as `collectives` gives those of a text."""
+    if module.twice:
+        raise Refused(f"two computations {module.twice[0]}")
+    for line in module.strange:
+        if (outside := Instruction.of(line)) and outside.opcode in _OPCODES:
+            raise Refused(f"the computation of {line.strip()[:80]!r}")
     found: list[Collective] = []
     chains: set[tuple[str, ...]] = set()
-    for computation, instruction in module.collectives:
-        name, shape, opcode, rest = instruction.groups()
-        rest = _FREE_TEXT.split(rest, maxsplit=1)[0]
+    for computation, instruction in _communicating(module):
+        opcode, attributes = instruction.opcode, instruction.attributes
         kind, start = opcode.removesuffix("-start"), opcode.endswith("-start")
-        chain = _CHAIN.findall(rest)
+        chain = _CHAIN.findall(instruction.frontend)
         if chain:
             # A TPU continuation fusion prints its collective in the start, in every step and in the done.
-            key = (kind, *chain, *_CHANNEL.findall(rest))
+            key = (kind, *chain, attributes.get("channel_id", ""))
             if key in chains:
                 continue
             chains.add(key)
         permute = kind == "collective-permute"
-        members = () if permute else groups.groups(rest, num_partitions or module.num_devices)
+        spelled = attributes.get("source_target_pairs" if permute else "replica_groups", "")
+        members = () if permute else groups.spelled(spelled, num_partitions or module.num_devices)
+        shape = instruction.logical_shape
         dtype, nbytes = payload(_result_of_start(shape, kind) if start else shape)
         if kind == "reduce-scatter":
             nbytes *= len(members[0])  # the text gives its output; S is its input
-        elif kind == "all-reduce" and computation.startswith("all-reduce-scatter"):
+        elif kind == "all-reduce" and computation.name.startswith("all-reduce-scatter"):
             kind = "reduce-scatter"  # a TPU fusion that does this with all-reduce and dynamic-slice
-        trips, in_async = module.runs(computation)
-        dimensions = _DIMENSIONS.search(rest)
-        applied = _TO_APPLY.search(rest)
+        trips, in_async = module.runs(computation.name)
+        applied = module.computations.get(attributes.get("to_apply", "").lstrip("%"))
         found.append(
             Collective(
                 kind=kind,
                 nbytes=nbytes,
                 dtype=dtype,
                 groups=members,
-                pairs=groups.pairs(rest) if permute else (),
+                pairs=groups.spelled_pairs(spelled) if permute else (),
                 trips=trips,
-                dimensions=integers(dimensions[1]) if dimensions else (),
-                reduction=module.root(applied[1]) if applied else "",
+                dimensions=integers(attributes.get("dimensions", "").strip("{}")),
+                reduction=applied.root.opcode if applied and applied.instructions else "",
                 asynchronous=start or in_async or bool(chain),
-                name=name,
-                computation=computation,
-                inserted=GENERATED in rest or (bool(chain or in_async) and module.generated(computation)),
+                name=instruction.name,
+                computation=computation.name,
+                inserted=GENERATED in instruction.frontend
+                or (bool(chain or in_async) and _is_generated(module, computation)),
             )
         )
     return tuple(found)
 
 
-# Text -------------------------------------------------------------------------------------------------------
-
 _REDUCING = ("all-reduce", "reduce-scatter")
 _MOVING = ("all-gather", "all-to-all", "ragged-all-to-all", "collective-permute", "collective-broadcast")
 _OPCODES = frozenset(kind + suffix for kind in _REDUCING + _MOVING for suffix in ("", "-start"))
+_MARKS = ("all-", "reduce-scatter", "collective-")
+"""Parts of these opcodes. Searching for a plain string is several times faster than reading every line."""
 
-# name = type opcode(rest. Within a type, ")" is never followed by a space, a word and "(".
-_INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?(\S+) = (\(.*?\)|\S+) ([\w-]+)\((.*)")
-_COMPUTATION = re.compile(r"(?:ENTRY )?%?([^\s(]+)")
-_DEVICES = re.compile(r"\b(?:num_partitions|replica_count)=(\d+)")
-_FREE_TEXT = re.compile(r", (?:metadata|backend_config)=")  # last in the line, with names that the user chose
-CALL = re.compile(
-    r", (body|condition|calls|to_apply|(?:true|false)_computation|(?:branch|called)_computations)"
-    r"=(\{[^}]*\}|%[\w.-]+)"
-)
-NAME = re.compile(r"%([\w.-]+)")
-_TRIP_COUNT = re.compile(r"known_trip_count\W+n\W+(\d+)")
-_TO_APPLY = re.compile(r", to_apply=%?([\w.-]+)")
-_DIMENSIONS = re.compile(r", dimensions=\{([\d,]*)\}")
-_CHANNEL = re.compile(r"channel_id=(\d+)")
 _CHAIN = re.compile(r'chain_id="([^"]*)"')
 GENERATED = 'is_spmd_generated="true"'
 """The frontend attribute of what the partitioner put into a program, where the compiler keeps it (TPU)."""
 
 
-class Module:
-    """The HLO text by computation, with the callers of each."""
-
-    def __init__(self, text: str) -> None:
-        self.lines: dict[str, list[str]] = {}  # of each computation
-        self.collectives: list[tuple[str, Instruction]] = []  # computation, instruction
-        self.entry = self.header = name = ""
-        lines: list[str] = []
-        for line in text.split("\n"):
-            if line.endswith("{") and not line.startswith(" ") and (computation := _COMPUTATION.match(line)):
-                name = computation[1]
-                lines = self.lines[name] = []
-                if line.startswith("ENTRY"):
-                    self.entry = name
-            elif line.startswith("HloModule"):
-                self.header = line
-            else:
-                lines.append(line)
-                # Searching for a plain string is several times faster than matching every line.
-                maybe = "all-" in line or "reduce-scatter" in line or "collective-" in line
-                if maybe and (match := _INSTRUCTION.match(line)) and match[3] in _OPCODES:
-                    self.collectives.append((name, match))
-
-    @property
-    def num_devices(self) -> int:
-        """The number of devices of the program, from the module's header."""
-        return math.prod(map(int, _DEVICES.findall(self.header)))
-
-    def root(self, name: str) -> str:
-        """The opcode of a computation's root; "" if it has none."""
-        root = self.instructions(name).get("ROOT")
-        return root[3] if root else ""
-
-    def generated(self, name: str) -> bool:
-        """Whether the partitioner inserted the collective that a computation wraps. An instruction that calls the
-        computation, or another computation of the same chain, carries the partitioner's mark."""
-        chains = {chain for line in self.lines[name] for chain in _CHAIN.findall(line)}
-        same = {
-            other
-            for other, lines in self.lines.items()
-            if other == name or any(chains.intersection(_CHAIN.findall(line)) for line in lines)
-        }
-        return any(
-            GENERATED in line and same.intersection(NAME.findall(names))
-            for lines in self.lines.values()
-            for line in lines
-            for _, names in CALL.findall(line)
-        )
-
-    def runs(self, name: str) -> tuple[int | None, bool]:
-        """How often a computation runs in one execution (None: unknown), and whether an async-start calls it."""
-        if name == self.entry or name not in self.callers:
-            return 1, False
-        trips: int | None = 0
-        for caller, times, _ in self.callers[name]:
-            outer, _ = self.runs(caller)
-            trips = None if trips is None or outer is None or times is None else trips + outer * times
-        return trips, any(asynchronous for *_, asynchronous in self.callers[name])
-
-    @functools.cached_property
-    def callers(self) -> dict[str, list[tuple[str, int | None, bool]]]:
-        """Callers by computation: caller, calls per run of the caller, whether by async-start."""
-        callers: dict[str, list[tuple[str, int | None, bool]]] = {}
-        for caller, lines in self.lines.items():
-            for line in lines:
-                calls = "=%" in line or "={%" in line
-                if not calls or not (instruction := _INSTRUCTION.match(line)):
-                    continue
-                opcode = instruction[3]
-                if opcode in ("async-update", "async-done"):  # these repeat what their async-start calls
-                    continue
-                count = self.turns(caller, instruction) if opcode == "while" else 1
-                for attribute, called in CALL.findall(instruction[4]):
-                    # A loop tests its condition one more time than it runs its body.
-                    times = count + 1 if attribute == "condition" and count is not None else count
-                    for name in NAME.findall(called):
-                        callers.setdefault(name, []).append((caller, times, opcode == "async-start"))
-        return callers
-
-    def turns(self, caller: str, loop: Instruction) -> int | None:
-        """How often a while loop runs its body: from the compiler's note, otherwise from its constants.
-
-        TPU compilers leave no note, but keep a counted loop as i = start; while i < stop: i += step.
-        """
-        if noted := _TRIP_COUNT.search(loop[4]):
-            return int(noted[1])
-        called = dict(CALL.findall(loop[4]))
-        try:
-            condition = self.instructions(called["condition"][1:])
-            body = self.instructions(called["body"][1:])
-            before = self.instructions(caller)
-            test = condition["ROOT"]
-            if test[3] != "compare" or "direction=LT" not in test[4]:
-                return None
-            i, stop = operands(test)
-            index = _tuple_index(condition, i)
-            start = operands(before[operands(loop)[0]])[index]
-            i, step = operands(_source(body, operands(body["ROOT"])[index], "add"))
-            if _tuple_index(body, i) != index:
-                return None
-            distance, stride = _constant(condition, stop) - _constant(before, start), _constant(body, step)
-            return max(0, math.ceil(distance / stride)) if stride > 0 else None
-        except (LookupError, ValueError):
-            return None  # another form of loop
-
-    def instructions(self, name: str) -> dict[str, Instruction]:
-        """The instructions of a computation by name; the root is also under "ROOT"."""
-        instructions: dict[str, Instruction] = {}
-        for line in self.lines.get(name, ()):
-            if match := _INSTRUCTION.match(line):
-                instructions[match[1]] = match
-                if line.lstrip().startswith("ROOT "):
-                    instructions["ROOT"] = match
-        return instructions
+def _communicating(module: Module) -> Iterator[tuple[Computation, Instruction]]:
+    """(its computation, the instruction) of each collective, in the order of the text."""
+    for computation in module.computations.values():
+        for line in computation.lines:
+            maybe = any(mark in line for mark in _MARKS)
+            if maybe and (found := Instruction.of(line)) and found.opcode in _OPCODES:
+                yield computation, found
 
 
-@functools.lru_cache(maxsize=1)
-def parse_hlo(text: str) -> Module:
-    """The module of a text. The last one is kept: the checks of a program all read the same text."""
-    return Module(text)
+def _is_generated(module: Module, computation: Computation) -> bool:
+    """Whether the partitioner inserted the collective that a computation wraps. An instruction that calls the
+    computation, or another computation of the same chain, carries the partitioner's mark."""
+    chains = _chains(computation)
+    same = {
+        c.name for c in module.computations.values() if c is computation or chains.intersection(_chains(c))
+    }
+    return any(
+        GENERATED in line
+        and (caller := Instruction.of(line))
+        and GENERATED in caller.frontend
+        and same.intersection(name for _, name in caller.calls)
+        for c in module.computations.values()
+        for line in c.lines
+    )
 
 
-def operands(instruction: Instruction) -> list[str]:
-    """The names of its operands."""
-    return NAME.findall(instruction[4].partition(")")[0])
+def _chains(computation: Computation) -> set[str]:
+    return {chain for line in computation.lines for chain in _CHAIN.findall(line)}
 
 
-def _source(instructions: Mapping[str, Instruction], name: str, opcode: str) -> Instruction:
-    """The instruction `name`, or the one that it copies; its opcode must be `opcode`."""
-    instruction = instructions[name]
-    while instruction[3] in ("copy", "copy-start", "copy-done"):
-        instruction = instructions[operands(instruction)[0]]
-    if instruction[3] != opcode:
-        raise LookupError(name)
-    return instruction
-
-
-def _tuple_index(instructions: Mapping[str, Instruction], name: str) -> int:
-    """Which element of the computation's parameter `name` is."""
-    element = _source(instructions, name, "get-tuple-element")
-    _source(instructions, operands(element)[0], "parameter")
-    return int(element[4].partition(", index=")[2].partition(",")[0])
-
-
-def _constant(instructions: Mapping[str, Instruction], name: str) -> int:
-    return int(_source(instructions, name, "constant")[4].partition(")")[0])
-
-
-# Bytes ------------------------------------------------------------------------------------------------------
-
-_BITS = {"pred": 8, "bf16": 16, "c64": 64, "c128": 128}
-_BITS |= {f"{sign}{bits}": bits for sign in "su" for bits in (1, 2, 4, 8, 16, 32, 64)}
-_BITS |= {f"f{bits}": bits for bits in (16, 32, 64)} | {"f4e2m1fn": 4}
-_BITS |= {
-    f"f8e{kind}": 8 for kind in ("3m4", "4m3", "4m3b11fnuz", "4m3fn", "4m3fnuz", "5m2", "5m2fnuz", "8m0fnu")
-}
-
-_ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\]")  # without its layout; <= marks a bounded dynamic dimension
-
-
-def bits(dtype: str) -> int:
-    """The bits of an element type of HLO, such as bf16; ValueError for one that is unknown."""
-    if dtype not in _BITS:
-        raise ValueError(f"unknown HLO element type {dtype!r}")
-    return _BITS[dtype]
-
-
-def shapes(text: str) -> list[tuple[str, tuple[int, ...]]]:
-    """(element type, dimensions) of the array, or of each array of the tuple, that an HLO type names."""
-    return [(dtype, integers(dims.replace("<=", ""))) for dtype, dims in _ARRAY.findall(text)]
-
-
-@functools.lru_cache(maxsize=4096)
-def payload(shape: str) -> tuple[str, int]:
-    """First element type and bytes, without padding, of an array or tuple type of HLO."""
-    arrays = _ARRAY.findall(shape)
+def payload(shape: AnyShape) -> tuple[str, int]:
+    """First element type and bytes, without padding, of an array or of all arrays of a tuple. Refused for an unknown
+    element type."""
+    arrays = tuple(flat(shape))
     if not arrays:
-        raise ValueError(f"no array in the HLO type {shape!r}")
-    nbytes = 0
-    for dtype, dims in arrays:
-        if dtype not in _BITS:
-            raise ValueError(f"unknown HLO element type {dtype!r} in {shape!r}")
-        nbytes += -(-_BITS[dtype] * math.prod(integers(dims.replace("<=", ""))) // 8)
-    return arrays[0][0], nbytes
+        raise Refused(f"the payload of {shape}")
+    return arrays[0].dtype, sum(array.nbytes for array in arrays)
 
 
-def _result_of_start(shape: str, kind: str) -> str:
+def _result_of_start(shape: AnyShape, kind: str) -> AnyShape:
     """The part of an asynchronous start's type that is the collective's result.
 
     The type is (operands, result, contexts...), except that all-reduce-start may have the type of its result alone.
     Operands are a nested tuple if XLA wraps the collective generically, or if there are several.
     """
-    if kind == "all-reduce" and not shape.startswith("(("):
+    parts = shape.parts if isinstance(shape, TupleShape) else (shape,)
+    if kind == "all-reduce" and not isinstance(parts[0], TupleShape):
         return shape
-    depth, part, parts = 0, "", []
-    for character in shape[1:-1]:
-        depth += (character in "([{") - (character in ")]}")
-        if character == "," and not depth:
-            parts.append(part)
-            part = ""
-        else:
-            part += character
-    return (*parts, part)[1]
+    if len(parts) < 2:
+        raise Refused(f"the type {shape} of a start")
+    return parts[1]

@@ -12,11 +12,13 @@ the float32 inputs of a bfloat16 product.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meshmark.core.hlo import CALL, NAME, Instruction, Module, operands, shapes
+from meshmark.core.hlo_module import Computation, Instruction, Module
+from meshmark.core.hlo_reader import read_module
+from meshmark.core.hlo_types import AnyShape, flat
 
 PASSING = ("copy", "copy-start", "copy-done", "bitcast", "reshape", "optimization-barrier")
 """Operations that hand a number on as it is: a conversion to a narrower type would wrap it."""
@@ -88,39 +90,36 @@ def contractions(text: str) -> Counter[str]:
     Operands have no order and no element types, since compilers swap and convert them. A text ends with "in a branch"
     if a conditional may skip it.
     """
-    module = Module(text)
+    module = read_module(text)
     found: Counter[str] = Counter()
     branches = _branches(module)
-    for name in module.lines:
-        own = module.instructions(name)
-        for key, instruction in own.items():
-            what = _contraction(instruction) if key != "ROOT" else ""
-            if not what:
-                continue
-            sizes = sorted(_elements(own[o][2]) for o in operands(instruction) if o in own)
-            trips, _ = module.runs(name)
-            told = "in a loop" if trips is None else f"{trips} times" if trips != 1 else "once"
-            where = ", in a branch" if _is_below(module, name, branches) else ""
-            found[f"{what} of {sizes} to {_elements(instruction[2])} elements {told}{where}"] += 1
+    for computation, instruction in module.instructions():
+        if not (what := _contraction(instruction)):
+            continue
+        own = computation.by_name
+        sizes = sorted(_elements(own[o].logical_shape) for o in instruction.operands if o in own)
+        trips, _ = module.runs(computation.name)
+        told = "in a loop" if trips is None else f"{trips} times" if trips != 1 else "once"
+        where = ", in a branch" if _is_below(module, computation.name, branches) else ""
+        found[f"{what} of {sizes} to {_elements(instruction.logical_shape)} elements {told}{where}"] += 1
     return found
 
 
 def effort(text: str) -> Effort:
     """The effort of a program, from its optimized HLO text."""
-    module = Module(text)
+    module = read_module(text)
     flops = written = 0
     fused = _fused(module)
-    for name in module.lines:
+    for name, computation in module.computations.items():
         trips = module.runs(name)[0]
         times = 1 if trips is None else trips
-        own = module.instructions(name)
-        for key, instruction in own.items():
-            opcode = instruction[3]
-            if key == "ROOT" or (opcode in FREE and not (opcode == "fusion" and name not in fused)):
+        for instruction in computation.instructions:
+            opcode = instruction.opcode
+            if opcode in FREE and not (opcode == "fusion" and name not in fused):
                 continue
-            size = _elements(instruction[2])
-            if opcode in REDUCING and (first := operands(instruction)) and first[0] in own:
-                flops += times * _elements(own[first[0]][2])
+            size = _elements(instruction.logical_shape)
+            if opcode in REDUCING and (first := _first(computation, instruction)):
+                flops += times * _elements(first.logical_shape)
             elif opcode not in (*MOVING, "fusion"):
                 flops += times * size
             if name not in fused:
@@ -130,12 +129,11 @@ def effort(text: str) -> Effort:
 
 def branches(text: str) -> Counter[str]:
     """The number of each kind of conditional of a program, by type and trip count. Their branches may never run."""
-    module = Module(text)
+    module = read_module(text)
     return Counter(
-        f"{found[3]} of {found[2]} {module.runs(name)[0]} times"
-        for name in module.lines
-        for key, found in module.instructions(name).items()
-        if found[3] == "conditional" and key != "ROOT"
+        f"conditional of {found.type_text} {module.runs(computation.name)[0]} times"
+        for computation, found in module.instructions()
+        if found.opcode == "conditional"
     )
 
 
@@ -144,35 +142,32 @@ def derived(text: str, parameters: frozenset[int]) -> int:
 
     Each loop counts as one turn. The results of a loop that takes such a value count as computed from it, also if the
     loop's body is not in the text."""
-    module = Module(text)
-    return _derived(module, module.entry, parameters)
+    module = read_module(text)
+    return _derived(module, module.entry_name, parameters)
 
 
 def _derived(module: Module, name: str, parameters: frozenset[int]) -> int:
     """Flops of everything that is computed from these parameters of one computation."""
     flops, known = 0, set[str]()
-    own = module.instructions(name)
-    for key, instruction in own.items():
-        opcode, taken = instruction[3], operands(instruction)
-        if key == "ROOT":
-            continue
+    computation = module.computations[name]
+    for instruction in computation.instructions:
+        opcode, taken = instruction.opcode, instruction.operands
         if opcode == "parameter":
-            if int(instruction[4].partition(")")[0]) in parameters:
-                known.add(key)
+            if int(instruction.literal) in parameters:
+                known.add(instruction.name)
             continue
         given = frozenset(i for i, operand in enumerate(taken) if operand in known)
         if not given:
             continue
-        known.add(key)
-        called = [n for _, names in CALL.findall(instruction[4]) for n in NAME.findall(names)]
+        known.add(instruction.name)
         if opcode in ("fusion", "call", "while", "conditional", "async-start"):
             # A branch has the operand of its own as its parameter 0, and the first operand chooses.
             inner = frozenset({0}) if opcode == "conditional" else given
-            flops += sum(_derived(module, n, inner) for n in called if n in module.lines)
-        elif opcode in REDUCING and taken[0] in own:
-            flops += _elements(own[taken[0]][2])
+            flops += sum(_derived(module, n, inner) for _, n in instruction.calls if n in module.computations)
+        elif opcode in REDUCING and (first := _first(computation, instruction)):
+            flops += _elements(first.logical_shape)
         elif opcode not in (*MOVING, *FREE):
-            flops += _elements(instruction[2])
+            flops += _elements(instruction.logical_shape)
     return flops
 
 
@@ -181,15 +176,15 @@ def divide(text: str) -> tuple[str, str]:
 
     NoLoop if no loop of the program counts from 0 in steps of 1 up to the first argument.
     """
-    module = Module(text)
+    module = read_module(text)
     seen = []
     for place in _called_once(module):
-        for key, loop in module.instructions(place).items():
-            if loop[3] == "while" and key != "ROOT":
-                called = {attribute: NAME.findall(names)[0] for attribute, names in CALL.findall(loop[4])}
+        for loop in module.computations[place].instructions:
+            if loop.opcode == "while":
+                called = dict(loop.calls)
                 if not (why := _not_counted(module, place, loop, called)):
                     body, condition = called["body"], called["condition"]
-                    return _part(module, body, ()), _part(module, module.entry, (body, condition))
+                    return _part(module, body, ()), _part(module, module.entry_name, (body, condition))
                 seen.append(why)
     raise NoLoop("; ".join(seen) or "it has no loop")
 
@@ -197,11 +192,11 @@ def divide(text: str) -> tuple[str, str]:
 def _called_once(module: Module) -> list[str]:
     """The entry and the computations that run once by `call`: CPU compilers put small loops into a call of their
     own."""
-    found = [module.entry]
+    found = [module.entry_name] if module.entry_name else []
     for place in found:
-        for key, instruction in module.instructions(place).items():
-            if instruction[3] == "call" and key != "ROOT":
-                called = NAME.findall(dict(CALL.findall(instruction[4]))["to_apply"])[0]
+        for instruction in module.computations[place].instructions:
+            if instruction.opcode == "call":
+                called = dict(instruction.calls)["to_apply"]
                 if len(module.callers[called]) == 1:
                     found.append(called)
     return found
@@ -212,15 +207,14 @@ def _part(module: Module, start: str, without: tuple[str, ...]) -> str:
     those that only they call."""
     wanted, left = [start], [start]
     while left:
-        for line in module.lines[left.pop()]:
-            for _, names in CALL.findall(line):
-                for name in NAME.findall(names):
-                    if name in module.lines and name not in (*wanted, *without):
-                        wanted.append(name)
-                        left.append(name)
+        for instruction in module.computations[left.pop()].instructions:
+            for _, name in instruction.calls:
+                if name in module.computations and name not in (*wanted, *without):
+                    wanted.append(name)
+                    left.append(name)
     parts = [module.header]
     for name in wanted:
-        parts += [f"{'ENTRY ' if name == start else ''}%{name} {{", *module.lines[name]]
+        parts += [f"{'ENTRY ' if name == start else ''}%{name} {{", *module.computations[name].lines, "}"]
     return "\n".join(parts)
 
 
@@ -229,29 +223,29 @@ def _part(module: Module, start: str, without: tuple[str, ...]) -> str:
 
 def _not_counted(module: Module, place: str, loop: Instruction, called: dict[str, str]) -> str:
     """Why the first argument is not the number of turns of a loop; "" if it is. place: the computation of the loop."""
-    condition, body = (module.instructions(called[name]) for name in ("condition", "body"))
-    outside, carry = _followed(module, place, operands(loop)[0])
-    if carry[3] != "tuple":
-        return f"loop {loop[1]} begins with a {carry[3]}"
-    initial, kept = operands(carry), operands(body["ROOT"])
-    test, given, _ = _inside_fusion(module, condition["ROOT"])
-    if test[3] != "compare" or "direction=LT" not in test[4]:
-        return f"loop {loop[1]} does not end at a number of turns"
-    index, bound = (_element(condition, given[o]) for o in operands(test))
+    condition, body = (module.computations[called[name]] for name in ("condition", "body"))
+    outside, carry = _followed(module, place, loop.operands[0])
+    if carry.opcode != "tuple":
+        return f"loop {loop.name} begins with a {carry.opcode}"
+    initial, kept = carry.operands, body.root.operands
+    test, given, _ = _inside_fusion(module, condition.root)
+    if test.opcode != "compare" or test.attributes.get("direction") != "LT":
+        return f"loop {loop.name} does not end at a number of turns"
+    index, bound = (_element(condition, given[o]) for o in test.operands)
     if index is None or bound is None:
-        return f"loop {loop[1]} is not bounded by an argument"
+        return f"loop {loop.name} is not bounded by an argument"
     if _element(body, kept[bound]) != bound:
-        return f"loop {loop[1]} changes its bound"
+        return f"loop {loop.name} changes its bound"
     where, argument = _followed(module, outside, initial[bound])
-    if where != module.entry or argument[3] != "parameter" or not argument[4].startswith("0)"):
-        return f"loop {loop[1]} is not bounded by the argument `count` itself"
+    if where != module.entry_name or argument.opcode != "parameter" or argument.literal != "0":
+        return f"loop {loop.name} is not bounded by the argument `count` itself"
     if not _constant(_followed(module, outside, initial[index])[1], 0):
-        return f"loop {loop[1]} does not begin at 0"
-    step, given, own = _inside_fusion(module, body[kept[index]])
+        return f"loop {loop.name} does not begin at 0"
+    step, given, own = _inside_fusion(module, body.by_name[kept[index]])
     named = {_element(body, outer): outer for outer in given.values() if _element(body, outer) is not None}
-    numbers = [o for o in operands(step) if _element(body, given[o]) != index]
-    if step[3] != "add" or index not in named or len(numbers) != 1:
-        return f"loop {loop[1]} does not count"
+    numbers = [o for o in step.operands if _element(body, given[o]) != index]
+    if step.opcode != "add" or index not in named or len(numbers) != 1:
+        return f"loop {loop.name} does not count"
     number = numbers[0]
     element = _element(body, given[number])
     if element is not None:  # it does not change, as the compiler's own constants
@@ -259,63 +253,58 @@ def _not_counted(module: Module, place: str, loop: Instruction, called: dict[str
             _followed(module, outside, initial[element])[1], 1
         )
     else:
-        one = _constant(body.get(_source(body, given[number])) or own.get(number), 1)
-    return "" if one else f"loop {loop[1]} does not count in steps of 1"
+        one = _constant(body.by_name.get(_source(body, given[number])) or own.get(number), 1)
+    return "" if one else f"loop {loop.name} does not count in steps of 1"
 
 
 def _followed(module: Module, place: str, name: str) -> tuple[str, Instruction]:
     """(the computation, the instruction) that computes the value of a name. A parameter of a computation that one
     `call` calls is followed to the caller."""
     while True:
-        own = module.instructions(place)
-        name = _source(own, name)
-        found = own[name]
+        own = module.computations[place]
+        found = own.by_name[_source(own, name)]
         callers = module.callers.get(place, [])
-        if found[3] != "parameter" or len(callers) != 1:
+        if found.opcode != "parameter" or len(callers) != 1:
             return place, found
-        position, called, place = int(found[4].partition(")")[0]), place, callers[0][0]
-        calls = (i for i in module.instructions(place).values() if i[3] == "call")
-        call = next((i for i in calls if f"to_apply=%{called}" in i[4]), None)
+        called, place = place, callers[0][0]
+        calls = (i for i in module.computations[place].instructions if i.opcode == "call")
+        call = next((i for i in calls if dict(i.calls).get("to_apply") == called), None)
         if call is None:
             return called, found
-        name = operands(call)[position]
+        name = call.operands[int(found.literal)]
 
 
 def _constant(found: Instruction | None, value: int) -> bool:
-    return found is not None and found[3] == "constant" and found[4].startswith(f"{value})")
+    return found is not None and found.opcode == "constant" and found.literal == str(value)
 
 
 def _inside_fusion(
     module: Module, instruction: Instruction
-) -> tuple[Instruction, dict[str, str], dict[str, Instruction]]:
+) -> tuple[Instruction, dict[str, str], Mapping[str, Instruction]]:
     """(root of a fusion, the name outside of each of its operands, all instructions of the fusion); for an instruction
     that is not a fusion (itself, its operands, nothing)."""
-    if instruction[3] != "fusion":
-        return instruction, {name: name for name in operands(instruction)}, {}
-    called = NAME.findall(dict(CALL.findall(instruction[4]))["calls"])[0]
-    own, outside = module.instructions(called), operands(instruction)
-    given = {
-        key: outside[int(inner[4].partition(")")[0])]
-        for key, inner in own.items()
-        if key != "ROOT" and inner[3] == "parameter"
-    }
-    root = own["ROOT"]
-    return root, {name: given.get(_source(own, name), name) for name in operands(root)}, own
+    if instruction.opcode != "fusion":
+        return instruction, {name: name for name in instruction.operands}, {}
+    inner, outside = module.computations[dict(instruction.calls)["calls"]], instruction.operands
+    given = {i.name: outside[int(i.literal)] for i in inner.instructions if i.opcode == "parameter"}
+    names = inner.root.operands
+    return inner.root, {name: given.get(_source(inner, name), name) for name in names}, inner.by_name
 
 
-def _source(own: dict[str, Instruction], name: str) -> str:
+def _source(computation: Computation, name: str) -> str:
     """The name of the value, before operations that only pass it on."""
-    while name in own and own[name][3] in PASSING and operands(own[name]):
-        name = operands(own[name])[0]
+    own = computation.by_name
+    while name in own and own[name].opcode in PASSING and own[name].operands:
+        name = own[name].operands[0]
     return name
 
 
-def _element(own: dict[str, Instruction], name: str) -> int | None:
+def _element(computation: Computation, name: str) -> int | None:
     """The index of the element of a tuple, such as the computation's parameter, that a name is; None if it is none."""
-    found = own.get(_source(own, name))
-    if found is None or found[3] != "get-tuple-element":
+    found = computation.by_name.get(_source(computation, name))
+    if found is None or found.opcode != "get-tuple-element":
         return None
-    return int(found[4].partition(", index=")[2].partition(",")[0])
+    return int(found.attributes["index"])
 
 
 # Operations -------------------------------------------------------------------------------------------------
@@ -324,30 +313,26 @@ def _element(own: dict[str, Instruction], name: str) -> int | None:
 def _contraction(instruction: Instruction) -> str:
     """The name of a working operation, "" for any other. Dots and convolutions have the same name, because TPU
     compilers write dots as convolutions."""
-    opcode = instruction[3]
-    if opcode in ("dot", "convolution", "ragged-dot"):
+    if instruction.opcode in ("dot", "convolution", "ragged-dot"):
         return "contraction"
-    if opcode == "custom-call":
-        target = instruction[4].partition('custom_call_target="')[2].partition('"')[0]
-        return "" if target in ALLOCATING else f"custom call {target}"
+    if instruction.opcode == "custom-call":
+        return "" if instruction.target in ALLOCATING else f"custom call {instruction.target}"
     return ""
 
 
-def _elements(shape: str) -> int:
+def _first(computation: Computation, instruction: Instruction) -> Instruction | None:
+    """The first operand of an instruction; None if the computation does not have it."""
+    return computation.by_name.get(instruction.operands[0]) if instruction.operands else None
+
+
+def _elements(shape: AnyShape) -> int:
     """Elements of an array type, or of the largest one of a tuple."""
-    return max((math.prod(dimensions) for _, dimensions in shapes(shape)), default=0)
+    return max((array.size for array in flat(shape)), default=0)
 
 
 def _branches(module: Module) -> set[str]:
     """The computations that are branches of a conditional."""
-    return {
-        name
-        for lines in module.lines.values()
-        for line in lines
-        if " conditional(" in line
-        for _, names in CALL.findall(line)
-        for name in NAME.findall(names)
-    }
+    return {name for _, i in module.instructions() if i.opcode == "conditional" for _, name in i.calls}
 
 
 def _is_below(module: Module, name: str, marked: set[str]) -> bool:
@@ -360,9 +345,7 @@ def _fused(module: Module) -> set[str]:
     """The computations whose results stay in registers: those of fusions, and those that are applied to elements."""
     return {
         name
-        for lines in module.lines.values()
-        for line in lines
-        for attribute, names in CALL.findall(line)
-        if (attribute == "to_apply" and " call(" not in line) or " fusion(" in line
-        for name in NAME.findall(names)
+        for _, instruction in module.instructions()
+        for attribute, name in instruction.calls
+        if (attribute == "to_apply" and instruction.opcode != "call") or instruction.opcode == "fusion"
     }

@@ -8,15 +8,13 @@ analysis counts it among the temporaries, although it says nothing about the par
 
 from __future__ import annotations
 
-import re
+from meshmark.core.hlo_module import Instruction
+from meshmark.core.hlo_reader import read_module
+from meshmark.core.hlo_types import Shape, TupleShape
 
-from meshmark.core.hlo import payload
-
-_CALL = re.compile(
-    r"= \((?:[^()]|\([^()]*\))*?(?P<last>[su]8\[\d+\])(?:\{[^{}]*\})?\) custom-call\("
-    r'.*custom_call_target="__cu(?:blas|dnn|b|solver)\$'
-)
-"""A call of such a library whose last result is a row of bytes: its scratch memory."""
+_LIBRARIES = ("__cublas$", "__cudnn$", "__cub$", "__cusolver$")
+"""How the targets of calls of such libraries begin. If the last of several results is a row of bytes, it is the
+scratch memory."""
 
 
 def workspace_bytes(text: str) -> int:
@@ -24,5 +22,17 @@ def workspace_bytes(text: str) -> int:
 
     Calls run one after the other, and the next one takes the memory of the one before.
     """
-    found = (_CALL.search(line) for line in text.split("\n") if "__cu" in line)
-    return max((payload(call["last"])[1] for call in found if call), default=0)
+    if "__cu" not in text:
+        return 0
+    lines = (line for c in read_module(text).computations.values() for line in c.lines if "__cu" in line)
+    return max((_scratch(call) for line in lines if (call := Instruction.of(line))), default=0)
+
+
+def _scratch(call: Instruction) -> int:
+    """The scratch memory of a call, in bytes; 0 for any other instruction."""
+    shape = call.logical_shape
+    if not call.target.startswith(_LIBRARIES) or not isinstance(shape, TupleShape):
+        return 0
+    last = shape.parts[-1]
+    row = isinstance(last, Shape) and last.dtype in ("s8", "u8") and len(last.dims) == 1
+    return last.nbytes if row and isinstance(last, Shape) else 0

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from meshmark.core.hlo_types import Refused
 from meshmark.devices import chips, topologies
 from meshmark.devices.compat import whole_text
 from meshmark.hunt.oracles import NotRun, apply_jit, place_inputs
@@ -21,7 +22,7 @@ from meshmark.hunt.program import Program
 from meshmark.hunt.values import make_inputs
 from meshmark.interpreter import reader
 from meshmark.interpreter.evaluator import interpret
-from meshmark.interpreter.faults import Fault, Refused
+from meshmark.interpreter.faults import Fault
 
 MODES = ("auto", "explicit")
 """The modes that can be interpreted. The mode that runs each operation alone has no compiled program."""

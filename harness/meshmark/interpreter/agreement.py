@@ -12,12 +12,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from meshmark.interpreter import shapes
-from meshmark.interpreter.faults import Fault, Refused
+from meshmark.core.hlo_module import Computation, Instruction, Module, split_list
+from meshmark.core.hlo_types import DTYPES, AnyShape, Layout, Refused, Shape, TupleShape, flat, parse_type
+from meshmark.interpreter import tiles
+from meshmark.interpreter.faults import Fault
 from meshmark.interpreter.meanings import COMMON, called, check_attributes, meaning
-from meshmark.interpreter.module import Computation, Instruction, Module
-from meshmark.interpreter.reader import split_list
-from meshmark.interpreter.shapes import DTYPES, AnyShape, Layout, Shape, TupleShape, flat
 
 _OF_PARAMETERS = COMMON | {"parameter_replication"}
 _FLAGS = re.compile(r"\{?(true|false)(, ?(true|false))*\}?")
@@ -231,7 +230,7 @@ def _check_constraints(computation: Computation, instruction: Instruction) -> No
         return
     if not (text.startswith("{") and text.endswith("}")):
         raise Refused(f"operand_layout_constraints={text[:60]}")
-    wanted = [shapes.parse_type(part) for part in split_list(text[1:-1])]
+    wanted = [parse_type(part) for part in split_list(text[1:-1])]
     given = [computation.by_name[name].shape for name in instruction.operands]
     if len(wanted) != len(given):
         raise Refused(f"{len(wanted)} layouts for {len(given)} operands of {instruction.name}")
@@ -275,7 +274,7 @@ def _at(shape: AnyShape, path: tuple[int, ...]) -> AnyShape:
 
 def _share(what: str, to: AnyShape, of: AnyShape) -> None:
     """Fault if types that share memory take different numbers of bytes, including the padding of tiles."""
-    a, b = ([shapes.offsets(s)[1] * s.numpy.itemsize for s in flat(shape)] for shape in (to, of))
+    a, b = ([tiles.offsets(s)[1] * s.numpy.itemsize for s in flat(shape)] for shape in (to, of))
     if a != b:
         raise Fault(f"{what}: {to} shares the memory of {of}")
 
@@ -299,9 +298,9 @@ def _check_entry(module: Module) -> None:
         arguments, arrow, result = text[1:-1].rpartition(")->")
         if not arrow:
             raise Refused(f"entry_computation_layout={text[:60]}")
-        wanted = shapes.parse_type(arguments + ")")
+        wanted = parse_type(arguments + ")")
         _check_equal_types("the arguments", wanted, TupleShape(tuple(p.shape for p in entry.parameters)))
-        _check_equal_types("the results", entry.root.shape, shapes.parse_type(result))
+        _check_equal_types("the results", entry.root.shape, parse_type(result))
     used: set[tuple[int, tuple[int, ...]]] = set()
     for to, number, of in aliases(module.attributes.get("input_output_alias", "{}")):
         if number >= len(entry.parameters):

@@ -8,20 +8,19 @@ is replica * partitions + partition.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from meshmark.core import groups as spellings
 from meshmark.core.groups import Groups
+from meshmark.core.hlo_module import Computation, Instruction
+from meshmark.core.hlo_types import Refused, TupleShape, flat
 from meshmark.interpreter.control import contexts, done, fresh
 from meshmark.interpreter.elementwise import narrowed
-from meshmark.interpreter.faults import Fault, Hang, Refused
+from meshmark.interpreter.faults import Fault, Hang
 from meshmark.interpreter.meanings import Function, called, dimension, flag, means
-from meshmark.interpreter.module import Computation, Instruction
 from meshmark.interpreter.reductions import fold, reduced
-from meshmark.interpreter.shapes import TupleShape, flat
 from meshmark.interpreter.values import AnyValue, Pending, Value, array, full, mask
 
 if TYPE_CHECKING:
@@ -366,7 +365,7 @@ def _started(kind: str, function: Function) -> Function:
             return Pending(function(evaluator, instruction, operands))
         if not isinstance(shape, TupleShape) or len(shape.parts) < 2:
             raise Refused(f"{instruction.opcode} of type {shape}")
-        result = function(evaluator, replace(instruction, shape=shape.parts[1]), operands)
+        result = function(evaluator, instruction.changed(shape=shape.parts[1]), operands)
         # GPU: the operands are in a tuple, even a single one.
         return contexts(shape, [tuple(operands) if nested else operands[0], Pending(result)])
 

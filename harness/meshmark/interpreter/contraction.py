@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from meshmark.core.hlo_module import Instruction
+from meshmark.core.hlo_types import Refused
 from meshmark.interpreter.elementwise import is_float, rounded, wide
-from meshmark.interpreter.faults import Refused
 from meshmark.interpreter.meanings import array_shape, dimensions, means
-from meshmark.interpreter.module import Instruction
 from meshmark.interpreter.values import AnyValue, Value, array, spread_poison
 from meshmark.interpreter.windows import Window, window_of
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from meshmark.interpreter.faults import Fault, Refused
+from meshmark.core.hlo_module import Instruction, split_list
+from meshmark.core.hlo_types import AnyShape, Refused, TupleShape
+from meshmark.interpreter.faults import Fault
 from meshmark.interpreter.meanings import MEANINGS, Function, called, means
-from meshmark.interpreter.module import Instruction
-from meshmark.interpreter.reader import split_list
-from meshmark.interpreter.shapes import AnyShape, TupleShape
 from meshmark.interpreter.values import AnyValue, Pending, Value, array, full, mask, unwritten
 
 if TYPE_CHECKING:
@@ -221,7 +219,7 @@ def starting(function: Function, opcode: str) -> Function:
         shape = instruction.shape
         if not isinstance(shape, TupleShape) or len(shape.parts) < 2:
             raise Refused(f"{instruction.opcode} of type {shape}")
-        result = function(evaluator, replace(instruction, opcode=opcode, shape=shape.parts[1]), operands)
+        result = function(evaluator, instruction.changed(opcode=opcode, shape=shape.parts[1]), operands)
         return contexts(shape, [tuple(operands), Pending(result)])
 
     return start

@@ -11,18 +11,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from meshmark.core.hlo_module import Instruction
+from meshmark.core.hlo_types import Refused, Shape, TupleShape
 from meshmark.interpreter.contraction import dot, factor_bits, factors
 from meshmark.interpreter.control import fresh
 from meshmark.interpreter.custom_calls import check_names, target
 from meshmark.interpreter.elementwise import rounded, wide
-from meshmark.interpreter.faults import Refused
-from meshmark.interpreter.module import Instruction
-from meshmark.interpreter.shapes import Shape, TupleShape
 from meshmark.interpreter.values import AnyValue, Value, array, spread_poison
 
 if TYPE_CHECKING:
@@ -95,4 +93,4 @@ def _asked(instruction: Instruction, precision: Mapping[str, Any]) -> Instructio
     operands = ",".join(precision.get("operand_precision", ["DEFAULT"])).lower()
     algorithm = precision.get("algorithm", "ALG_UNSET").removeprefix("ALG_").lower()
     named = {} if algorithm == "unset" else {"algorithm": algorithm}
-    return replace(instruction, attributes={"operand_precision": f"{{{operands}}}", **named})
+    return instruction.changed(attributes={"operand_precision": f"{{{operands}}}", **named})

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from meshmark.core.hlo_module import Instruction
+from meshmark.core.hlo_types import Refused, Shape, TupleShape
 from meshmark.interpreter.contraction import convolution, factor_bits, factors, labels
 from meshmark.interpreter.control import fresh
 from meshmark.interpreter.custom_calls import check_names, target
 from meshmark.interpreter.elementwise import rounded, wide
-from meshmark.interpreter.faults import Refused
-from meshmark.interpreter.module import Instruction
-from meshmark.interpreter.shapes import Shape, TupleShape
 from meshmark.interpreter.values import AnyValue, Value, array, spread_poison
 from meshmark.interpreter.windows import Window, window_of
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from meshmark.core.hlo_module import Instruction, split_list
+from meshmark.core.hlo_types import Refused, TupleShape
 from meshmark.interpreter.collectives import COLLECTIVES
 from meshmark.interpreter.control import contexts, fresh
-from meshmark.interpreter.faults import Fault, Refused
+from meshmark.interpreter.faults import Fault
 from meshmark.interpreter.meanings import Function, Meaning, array_shape, means
-from meshmark.interpreter.module import Instruction
-from meshmark.interpreter.reader import split_list
 from meshmark.interpreter.reductions import largest
-from meshmark.interpreter.shapes import TupleShape
 from meshmark.interpreter.values import AnyValue, Value, array, moved
 
 if TYPE_CHECKING:

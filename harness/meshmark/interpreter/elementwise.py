@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import ml_dtypes
 import numpy as np
 
-from meshmark.interpreter.faults import Refused
+from meshmark.core.hlo_module import Instruction
+from meshmark.core.hlo_types import Refused
 from meshmark.interpreter.meanings import array_shape, means
-from meshmark.interpreter.module import Instruction
 from meshmark.interpreter.values import AnyValue, Value, array, joint_poison
 
 if TYPE_CHECKING:

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from meshmark.core.hlo_module import Computation, Instruction, Module
+from meshmark.core.hlo_types import AnyShape, Refused, Shape, TupleShape
+
 # These modules register the meanings of their instructions.
 from meshmark.interpreter import (  # noqa: F401
     agreement,
@@ -26,12 +29,11 @@ from meshmark.interpreter import (  # noqa: F401
     movement,
     reductions,
     shardings,
+    threefry,
 )
-from meshmark.interpreter.faults import Fault, Refused
+from meshmark.interpreter.faults import Fault
 from meshmark.interpreter.meanings import MEANINGS
-from meshmark.interpreter.module import Computation, Instruction, Module
 from meshmark.interpreter.reductions import BINARY, plain_reducer
-from meshmark.interpreter.shapes import AnyShape, Shape, TupleShape
 from meshmark.interpreter.values import UNWRITTEN, AnyValue, Pending, Value, full
 
 control.register_asynchronous()

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from meshmark.core.hlo_module import Instruction
+from meshmark.core.hlo_types import Refused
 from meshmark.interpreter import lapack
 from meshmark.interpreter.custom_calls import target
 from meshmark.interpreter.elementwise import rounded, wide
-from meshmark.interpreter.faults import Refused
-from meshmark.interpreter.module import Instruction
 from meshmark.interpreter.values import AnyValue, Value, array, full, lead
 
 if TYPE_CHECKING:

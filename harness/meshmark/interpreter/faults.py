@@ -1,18 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exceptions that stop an interpretation: for unknown text, and for programs that do what no program may do."""
+"""The exceptions for programs that do what no program may do. (`Refused` is for text of unknown meaning.)"""
 
 from __future__ import annotations
-
-
-class Refused(Exception):
-    """The interpreter does not know the meaning of something in the text. `name` names it briefly.
-
-    A refused program is not judged. The interpreter never guesses.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"the interpreter does not know {name}")
-        self.name = name
 
 
 class Fault(Exception):

@@ -7,11 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from meshmark.core.hlo_module import Instruction
+from meshmark.core.hlo_types import Refused, TupleShape
 from meshmark.interpreter.control import fresh
-from meshmark.interpreter.faults import Refused
 from meshmark.interpreter.meanings import means
-from meshmark.interpreter.module import Instruction
-from meshmark.interpreter.shapes import TupleShape
 from meshmark.interpreter.values import AnyValue
 
 if TYPE_CHECKING:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from meshmark.core.hlo_module import Instruction
+from meshmark.core.hlo_types import AnyShape, Refused, TupleShape, flat
 from meshmark.interpreter import lapack
 from meshmark.interpreter.control import fresh
 from meshmark.interpreter.custom_calls import Attribute, check_names, target, typed_attributes
 from meshmark.interpreter.elementwise import rounded, wide
-from meshmark.interpreter.faults import Refused
-from meshmark.interpreter.module import Instruction
-from meshmark.interpreter.shapes import AnyShape, TupleShape, flat
 from meshmark.interpreter.values import AnyValue, Value, array
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from meshmark.interpreter.faults import Refused
-from meshmark.interpreter.shapes import Shape
+from meshmark.core.hlo_types import Refused, Shape
 
 _NUMBER = re.compile(r"\(([^()]*?), ?([^()]*?)\)|(-?nan\(0x[0-9a-f]+\)|[^\s{},()]+)")
 _NAN = re.compile(r"(-?)nan\((0x[0-9a-f]+)\)")

@@ -10,9 +10,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from meshmark.core.groups import integers
-from meshmark.interpreter.faults import Refused
-from meshmark.interpreter.module import Instruction
-from meshmark.interpreter.shapes import Shape, TupleShape
+from meshmark.core.hlo_module import Instruction
+from meshmark.core.hlo_types import Refused, Shape, TupleShape
 from meshmark.interpreter.values import AnyValue
 
 if TYPE_CHECKING:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import ml_dtypes
 import numpy as np
 
+from meshmark.core.hlo_module import Instruction
+from meshmark.core.hlo_types import Refused, Shape
 from meshmark.interpreter.elementwise import narrowed
-from meshmark.interpreter.faults import Fault, Refused
+from meshmark.interpreter.faults import Fault
 from meshmark.interpreter.literals import literal
 from meshmark.interpreter.meanings import Function, array_shape, called, dimension, dimensions, flag, means
-from meshmark.interpreter.module import Instruction
 from meshmark.interpreter.reductions import BINARY, plain_reducer
-from meshmark.interpreter.shapes import Shape, reinterpretation
+from meshmark.interpreter.tiles import reinterpretation
 from meshmark.interpreter.values import AnyValue, Value, array, full, lead, mask, moved
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from meshmark.core.hlo_module import Computation, Instruction
+from meshmark.core.hlo_types import flat
 from meshmark.interpreter.elementwise import is_float, narrowed, rounded, total_order, wide
 from meshmark.interpreter.meanings import called, dimension, dimensions, flag, means
-from meshmark.interpreter.module import Computation, Instruction
-from meshmark.interpreter.shapes import flat
 from meshmark.interpreter.values import AnyValue, Value, array, full, lead, mask, moved, spread_poison
 from meshmark.interpreter.windows import Window, window_of
 

@@ -17,11 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from meshmark.core import hlo
-from meshmark.core.hlo import Collective
+from meshmark.core.hlo import Collective, collectives_of
+from meshmark.core.hlo_module import Computation, Instruction, Module
 from meshmark.interpreter import reader
 from meshmark.interpreter.meanings import called
-from meshmark.interpreter.module import Computation, Instruction, Module
 from meshmark.interpreter.work import Account, Work
 
 _CHAIN = re.compile(r'chain_id="([^"]*)"')
@@ -63,7 +62,6 @@ class Schedule:
     """The schedule in the text of one compiled program."""
 
     module: Module
-    text: hlo.Module
     collectives: tuple[Collective, ...]
 
     @property
@@ -84,11 +82,9 @@ class Schedule:
     @property
     def loops(self) -> tuple[int | None, ...]:
         """The trip count of each loop in one run of its computation; None if unknown."""
-        account = Account(self.module, self.text)
         return tuple(
-            account.turns(computation, instruction)
-            for computation in self.module.computations.values()
-            for instruction in computation.instructions
+            self.module.turns(computation, instruction)
+            for computation, instruction in self.module.instructions()
             if instruction.opcode == "while"
         )
 
@@ -102,9 +98,7 @@ class Schedule:
         """The number of decomposed operations: sends that were a collective-permute, and the collective-permutes of
         rings into which the partitioner splits a product and its collective."""
         sends = sum(
-            i.opcode == "send" and _PAIRS_OF_SEND in i.frontend
-            for computation in self.module.computations.values()
-            for i in computation.instructions
+            i.opcode == "send" and _PAIRS_OF_SEND in i.frontend for _, i in self.module.instructions()
         )
         rings = sum(c.kind == "collective-permute" and _RING in c.computation for c in self.collectives)
         return sends + rings
@@ -114,13 +108,12 @@ class Schedule:
         """The number of instructions that XLA recomputes to save memory, also inside fusions."""
         return sum(
             bool(_AGAIN.search(i.name))
-            for computation in self.module.computations.values()
-            for i in computation.instructions
+            for _, i in self.module.instructions()
             if i.opcode not in ("parameter", "get-tuple-element")
         )
 
     def _pairs(self, computation: Computation) -> Iterator[Pair]:
-        account = Account(self.module, self.text)
+        account = Account(self.module)
         places = {i.name: place for place, i in enumerate(computation.instructions)}
         dones = dict(self._dones(computation))
         for place, instruction in enumerate(computation.instructions):
@@ -136,7 +129,7 @@ class Schedule:
                 instruction.name,
                 done,
                 computation.name,
-                self.text.runs(computation.name)[0],
+                self.module.runs(computation.name)[0],
                 self._collective(instruction, computation),
                 between,
                 '"is_sync":true' in instruction.backend_config,
@@ -175,7 +168,7 @@ class Schedule:
         if instruction.opcode != "fusion":
             return ()
         inner = self.module.computations[called(instruction, "calls")].instructions
-        if any(i.attributes.get("custom_call_target") == f'"{target}"' for i in inner):
+        if any(i.target == target for i in inner):
             for i in inner:
                 if chain := _CHAIN.search(i.frontend):
                     return i.opcode, chain[1], i.attributes.get("channel_id", "")
@@ -194,4 +187,5 @@ class Schedule:
 def parse_schedule(text: str, num_partitions: int | None = None) -> Schedule:
     """The schedule of a module's text; NotHlo or Refused as `meshmark.interpreter.reader.parse_module`, ValueError as
     `meshmark.core.hlo.collectives`."""
-    return Schedule(reader.parse_module(text), hlo.Module(text), hlo.collectives(text, num_partitions))
+    module = reader.parse_module(text)
+    return Schedule(module, collectives_of(module, num_partitions))

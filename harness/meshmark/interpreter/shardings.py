@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from meshmark.core import layout
+from meshmark.core.hlo_module import Instruction
+from meshmark.core.hlo_types import Refused, TupleShape
 from meshmark.interpreter.custom_calls import target
-from meshmark.interpreter.faults import Refused
-from meshmark.interpreter.module import Instruction
-from meshmark.interpreter.shapes import TupleShape
 from meshmark.interpreter.values import AnyValue, Value, array, full
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from meshmark.interpreter.faults import Refused
+from meshmark.core.hlo_types import Refused
 
 
 @dataclass(frozen=True)

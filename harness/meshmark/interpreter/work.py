@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from meshmark.core import hlo, loops
-from meshmark.interpreter import contraction, shapes
-from meshmark.interpreter.faults import Refused
+from meshmark.core import loops
+from meshmark.core.hlo_module import Computation, Instruction, Module
+from meshmark.core.hlo_types import AnyShape, Refused, Shape, TupleShape, flat
+from meshmark.interpreter import contraction
 from meshmark.interpreter.meanings import array_shape, called, dimensions
-from meshmark.interpreter.module import Computation, Instruction, Module
-from meshmark.interpreter.shapes import AnyShape, TupleShape
 from meshmark.interpreter.windows import window_of
 
 ARITHMETIC = frozenset(
@@ -81,13 +80,9 @@ class Account:
     """Counts the work of a module's instructions. A loop with an unknown trip count counts once and is reported in
     `unknown`. Raises Refused for what it does not know."""
 
-    def __init__(self, module: Module, text: hlo.Module) -> None:
-        self.module, self._text = module, text
+    def __init__(self, module: Module) -> None:
+        self.module = module
         self._flops: dict[str, Work] = {}
-
-    def turns(self, computation: Computation, loop: Instruction) -> int | None:
-        """The trip count of a while loop of a computation; None if unknown."""
-        return self._text.turns(computation.name, self._text.instructions(computation.name)[loop.name])
 
     def total(self, instructions: Iterable[Instruction], computation: Computation) -> Work:
         """The work of some instructions of a computation."""
@@ -97,14 +92,14 @@ class Account:
         """The work of one instruction that is not inside a fusion."""
         opcode = instruction.opcode
         if opcode == "fusion-start":  # GPU: a kernel that runs concurrently with others
-            return self.work(replace(instruction, opcode="fusion"), computation)
+            return self.work(instruction.changed(opcode="fusion"), computation)
         if communicates(instruction):
             return Work()
         if opcode == "while":
             body, condition = (
                 self.module.computations[called(instruction, n)] for n in ("body", "condition")
             )
-            turns = self.turns(computation, instruction)
+            turns = self.module.turns(computation, instruction)
             once = self.total(body.instructions, body) + self.total(condition.instructions, condition)
             return once * turns if turns is not None else once + Work(unknown=("a loop",))
         if opcode == "conditional":
@@ -126,11 +121,10 @@ class Account:
                 self._flops[name] = sum(parts, Work())
             return self._flops[name]
         if instruction.opcode == "custom-call":
-            target = instruction.attributes.get("custom_call_target", "").strip('"')
-            return Work() if target in loops.ALLOCATING else Work(unknown=(target,))
+            return Work() if instruction.target in loops.ALLOCATING else Work(unknown=(instruction.target,))
         return Work(flops=float(flops(instruction, computation)))
 
-    def _arrays(self, instruction: Instruction, computation: Computation) -> Iterator[shapes.Shape]:
+    def _arrays(self, instruction: Instruction, computation: Computation) -> Iterator[Shape]:
         """The arrays that an instruction reads and writes."""
         opcode = instruction.opcode
         if opcode == "fusion":
@@ -140,16 +134,16 @@ class Account:
             return
         operands = [computation.by_name[name].shape for name in instruction.operands]
         if opcode in _TAKING:
-            yield from shapes.flat(instruction.shape)
-            yield from shapes.flat(instruction.shape)
+            yield from flat(instruction.shape)
+            yield from flat(instruction.shape)
             operands = operands[1:]
         elif opcode == "dynamic-update-slice":
-            yield from shapes.flat(operands[1])
+            yield from flat(operands[1])
             operands = operands[1:]
         else:
-            yield from shapes.flat(instruction.shape)
+            yield from flat(instruction.shape)
         for operand in operands:
-            yield from shapes.flat(operand)
+            yield from flat(operand)
 
 
 def communicates(instruction: Instruction) -> bool:
@@ -189,7 +183,7 @@ def flops(instruction: Instruction, computation: Computation) -> float:
     return 0
 
 
-def _convolution(instruction: Instruction, left: shapes.Shape, right: shapes.Shape) -> int:
+def _convolution(instruction: Instruction, left: Shape, right: Shape) -> int:
     lhs, rhs, _ = contraction.labels(instruction)
     spatial = sorted(set(lhs) - {"b", "f"})
     window = window_of(instruction.attributes.get("window", "{}"), len(spatial))
@@ -216,14 +210,13 @@ def _attribute(instruction: Instruction) -> str:
 
 
 def _working_call(instruction: Instruction) -> bool:
-    target = instruction.attributes.get("custom_call_target", "").strip('"')
-    return instruction.opcode == "custom-call" and target not in loops.ALLOCATING
+    return instruction.opcode == "custom-call" and instruction.target not in loops.ALLOCATING
 
 
 # Fusions -----------------------------------------------------------------------------------------------------
 
 
-def _of_fusion(inner: Computation) -> Iterator[shapes.Shape]:
+def _of_fusion(inner: Computation) -> Iterator[Shape]:
     """The arrays outside a fusion that it reads and writes."""
     users: dict[str, list[Instruction]] = {}
     for instruction in inner.instructions:
@@ -238,16 +231,16 @@ def _of_fusion(inner: Computation) -> Iterator[shapes.Shape]:
         ]
         if all(user.opcode in _TAKING and user.operands[0] == name for name, user in uses):
             for _, user in uses:
-                yield from shapes.flat(user.shape)
+                yield from flat(user.shape)
         else:
-            yield from shapes.flat(parameter.shape)
+            yield from flat(parameter.shape)
     given = inner.root.shape.parts if isinstance(inner.root.shape, TupleShape) else (inner.root.shape,)
     for result, shape in zip(results, given, strict=True):
         source = _behind(inner, result)
         if source.opcode == "dynamic-update-slice":
-            yield from shapes.flat(inner.by_name[source.operands[1]].shape)
+            yield from flat(inner.by_name[source.operands[1]].shape)
         elif source.opcode != "parameter" and not _on_its_way(source):
-            yield from shapes.flat(shape)
+            yield from flat(shape)
 
 
 def _uses(value: Instruction, users: dict[str, list[Instruction]]) -> Iterator[tuple[str, Instruction]]:
@@ -284,18 +277,18 @@ def _behind(inner: Computation, value: Instruction) -> Instruction:
 
 def _on_its_way(value: Instruction) -> bool:
     """Whether an instruction is a collective, or the custom call that starts or ends one."""
-    return communicates(value) or "AsyncCollective" in value.attributes.get("custom_call_target", "")
+    return communicates(value) or "AsyncCollective" in value.target
 
 
 # Sizes -------------------------------------------------------------------------------------------------------
 
 
-def _moved(arrays: Iterable[shapes.Shape]) -> Work:
+def _moved(arrays: Iterable[Shape]) -> Work:
     nbytes = main = 0
     for array in arrays:
         if array.dtype == "token" or array.layout.space == FLAGS:
             continue
-        size = -(-hlo.bits(array.dtype) * array.size // 8)
+        size = array.nbytes
         nbytes += size
         main += size if array.layout.space == MAIN_MEMORY else 0
     return Work(nbytes=nbytes, main_bytes=main)
@@ -303,7 +296,7 @@ def _moved(arrays: Iterable[shapes.Shape]) -> Work:
 
 def _count_elements(shape: AnyShape) -> int:
     """The number of elements of an array, or of the first array of a tuple."""
-    return next(shapes.flat(shape)).size
+    return next(flat(shape)).size
 
 
 def _floats(shape: AnyShape) -> bool:

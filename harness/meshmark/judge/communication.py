@@ -22,7 +22,8 @@ from typing import Any
 import jax
 
 from meshmark.core.dtypes import dtype as dtype_of
-from meshmark.core.hlo import Collective, bits, collectives, wire_bytes
+from meshmark.core.hlo import Collective, collectives, wire_bytes
+from meshmark.core.hlo_types import bits
 from meshmark.core.verdicts import Line
 from meshmark.core.workspaces import workspace_bytes
 from meshmark.judge import theory

@@ -25,7 +25,10 @@ from typing import Any
 
 import jax
 
-from meshmark.core import hlo, interrupts, layout
+from meshmark.core import interrupts, layout
+from meshmark.core.hlo_module import Instruction
+from meshmark.core.hlo_reader import read_module
+from meshmark.core.hlo_types import flat
 from meshmark.core.verdicts import Line
 from meshmark.devices import containment, topologies
 from meshmark.devices.chips import CHIPS
@@ -233,9 +236,15 @@ _MEGASCALE = 'handler_name="xla_megascale_runtime"'
 def transfers(text: str) -> tuple[int, int]:
     """(number, bytes) of one device's sends to other slices, in optimized HLO text; bytes are without layout padding,
     which is unknown."""
-    sends = [line for line in text.splitlines() if _SEND.search(line) and _MEGASCALE in line]
-    payloads = [hlo.payload(_SEND.search(line)[1])[1] for line in sends]  # type: ignore[index]
-    return len(sends), sum(payloads)
+    if _MEGASCALE not in text:
+        return 0, 0
+    sends = [
+        instruction
+        for _, instruction in read_module(text).instructions()
+        if _is_to_host(instruction, "send") and _MEGASCALE in instruction.frontend
+    ]
+    arrays = [next(flat(send.logical_shape)) for send in sends]  # the first array is what is sent
+    return len(sends), sum(array.nbytes for array in arrays)
 
 
 def across_slices(case: Case, topology: Topology, line: Line, text: str) -> Line:
@@ -268,15 +277,11 @@ def across_slices(case: Case, topology: Topology, line: Line, text: str) -> Line
 
 # Round trips over the host, in optimized HLO -----------------------------------------------------------------
 
-_SEND = re.compile(r" = \((\w+\[[\d,]*\]).* send\(.*is_host_transfer=true")  # the first array is what is sent
 _HOST_SPACE = re.compile(r"\bS\(5\)")
-_HOST_OP = re.compile(r" = (?:\(.*?\)|\S+) (infeed|outfeed)\(")
-_HOST_TRANSFER = re.compile(r" = (?:\(.*?\)|\S+) (send|recv)\(.*is_host_transfer=true")
 _HOST_CALL = re.compile(
-    r'custom_call_target="((?:xla_(?:ffi_)?python_\w*callback|\w*[Hh]ost[Cc]allback|HostExecute|MoveToHost|MoveToDevice)\w*)"'
+    r"(?:xla_(?:ffi_)?python_\w*callback|\w*[Hh]ost[Cc]allback|HostExecute|MoveToHost|MoveToDevice)\w*"
 )
-_HOST_THREAD = re.compile(r'(?:async_execution_thread|execution_thread)="host"')
-_FREE_TEXT = re.compile(r", (?:metadata|frontend_attributes)=\{.*")
+_THREADS = ("execution_thread", "async_execution_thread")
 
 
 def round_trips(text: str) -> list[str]:
@@ -285,24 +290,28 @@ def round_trips(text: str) -> list[str]:
     These are infeed and outfeed, host send and recv, custom calls to the host, computations on the host's
     thread, and buffers in host memory (memory space 5 of XLA's layouts).
     """
+    module = read_module(text)
     found: dict[str, None] = {}
-    for line in text.splitlines():
-        if line.startswith("HloModule"):
-            # The entry layout has the memory space of arguments and results.
-            if _HOST_SPACE.search(line.partition("entry_computation_layout=")[2]):
-                found["argument or result in host memory"] = None
+    if _HOST_SPACE.search(module.attributes.get("entry_computation_layout", "")):
+        found["argument or result in host memory"] = None
+    for _, instruction in module.instructions():
+        if _MEGASCALE in instruction.line:  # data for another slice always leaves through the host
             continue
-        if " = " not in line or _MEGASCALE in line:  # data for another slice always leaves through the host
-            continue
-        plain = _FREE_TEXT.sub("", line)
-        for pattern in (_HOST_OP, _HOST_TRANSFER, _HOST_CALL):
-            if match := pattern.search(plain):
-                found[match[1]] = None
-        if _HOST_THREAD.search(plain):
+        if instruction.opcode in ("infeed", "outfeed") or _is_to_host(instruction, "send", "recv"):
+            found[instruction.opcode] = None
+        if _HOST_CALL.fullmatch(instruction.target):
+            found[instruction.target] = None
+        if any(instruction.attributes.get(thread) == '"host"' for thread in _THREADS):
             found["computation on the host"] = None
-        if _HOST_SPACE.search(plain):
+        parts = instruction.type_text, instruction.operand_text, *instruction.attributes.values()
+        if any(map(_HOST_SPACE.search, parts)):
             found["buffer in host memory"] = None
     return list(found)
+
+
+def _is_to_host(instruction: Instruction, *opcodes: str) -> bool:
+    """Whether an instruction has one of these opcodes, and sends to the host or receives from it."""
+    return instruction.opcode in opcodes and instruction.attributes.get("is_host_transfer") == "true"
 
 
 def host(case: Case, text: str) -> Line:

@@ -22,14 +22,15 @@ import numpy as np
 
 from meshmark.core import files, layout, saying
 from meshmark.core.errors import BadInput
+from meshmark.core.hlo_module import Instruction, Module
+from meshmark.core.hlo_types import Refused
 from meshmark.core.meshes import MeshShape
 from meshmark.core.terminal import note
 from meshmark.core.text import counted
 from meshmark.interpreter import reader, schedule
 from meshmark.interpreter.collectives import COLLECTIVES, groups_of, pairs_of
 from meshmark.interpreter.evaluator import Evaluator, interpret
-from meshmark.interpreter.faults import Fault, Refused
-from meshmark.interpreter.module import Instruction, Module
+from meshmark.interpreter.faults import Fault
 from meshmark.interpreter.sources import path, source
 from meshmark.interpreter.values import AnyValue, Pending, Value, full
 from meshmark.judge.lowered import Lowered, lowered, same

@@ -18,13 +18,14 @@ import numpy as np
 
 from meshmark.core import layout
 from meshmark.core.dtypes import dtype as dtype_of
+from meshmark.core.hlo_types import Refused
 from meshmark.core.verdicts import Line
 from meshmark.devices import chips
 from meshmark.devices.compat import whole_text
 from meshmark.devices.topologies import Topology
 from meshmark.interpreter import reader
 from meshmark.interpreter.evaluator import interpret
-from meshmark.interpreter.faults import Fault, Hang, Refused
+from meshmark.interpreter.faults import Fault, Hang
 from meshmark.judge.checks import numbers_check, numbers_lines
 from meshmark.judge.numbers import Numbers, Shard, compare_shards
 from meshmark.judge.programs import Program

@@ -11,15 +11,16 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from meshmark.core import layout
+from meshmark.core.hlo_module import Instruction
+from meshmark.core.hlo_types import Refused
 from meshmark.interpreter import reader
 from meshmark.interpreter.evaluator import Evaluator, interpret
-from meshmark.interpreter.faults import Fault, Refused
-from meshmark.interpreter.module import Instruction
+from meshmark.interpreter.faults import Fault
 from meshmark.interpreter.sources import path
 from meshmark.interpreter.values import AnyValue, Value
 
@@ -77,7 +78,7 @@ def lowered(text: str, devices: int, arguments: Sequence[np.ndarray]) -> Lowered
     in `refused`."""
     found = Lowered()
     try:
-        module = replace(reader.parse_module(text), partitions=devices)
+        module = reader.parse_module(text).over(devices)
         interpret(module, [a[None] for a in arguments], watch=found.keep)
     except (Refused, Fault) as error:
         found.refused = str(error)

@@ -24,7 +24,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import translate
+from fnmatch import fnmatchcase, translate
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,9 @@ from meshmark.core import files, saying
 from meshmark.core.errors import BadInput
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import BAD, CHECKS, Line
+from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES
+from meshmark.operations.selection import CAPABILITIES, Selection
 
 ANYTHING = (
     ("0", "a", "-"),
@@ -181,6 +183,16 @@ def load(jax: str, backend: str, path: Path = FILE, topology: str = "", processe
         and (not issue.topologies or issue.at(topology))
         and (not issue.processes or (processes > 1 and not topology))
     ]
+
+
+def covers_a_case(issue: Issue, num_devices: int, processes: int = 1) -> bool:
+    """Whether the table has a case on these devices that the issue covers, in whichever mode's turn it is."""
+    patterns = [pattern.split("/")[0] for pattern in issue.cases]
+    named = tuple(name for name in OPERATIONS if any(fnmatchcase(name, pattern) for pattern in patterns))
+    chosen = Selection(
+        "full", capabilities=tuple(CAPABILITIES), processes=processes, operations=named, turning=False
+    )
+    return bool(named) and any(issue.covers(case.id) for case in cases.cases(chosen, num_devices))
 
 
 def apply(issues: Sequence[Issue], case_id: str, lines: Sequence[Line]) -> None:

@@ -29,7 +29,7 @@ from typing import Any
 
 from meshmark.core.errors import BadInput
 from meshmark.core.text import counted
-from meshmark.operations import OPERATIONS, cases
+from meshmark.operations import OPERATIONS, additions, cases
 from meshmark.operations import versions as table_versions
 from meshmark.operations.cases import Case
 from meshmark.operations.selection import LEVELS, Selection
@@ -105,16 +105,16 @@ def _by_level(devices: int, processes: int, table: int | None) -> dict[str, list
     """The sorted case ids of every level, from one walk of the table."""
     version = table_versions.as_of(table)
     found: dict[str, list[str]] = {}
-    for case in filter(version.has, _standard(devices, processes, version.covers)):
+    for case in filter(version.has, _standard(version.select(Selection(processes=processes)), devices)):
         found.setdefault(case.level if processes == 1 else SEVERAL, []).append(case.id)
     return {level: sorted(ids) for level, ids in found.items()}
 
 
-@lru_cache(maxsize=2)
-def _standard(devices: int, processes: int, covering: bool) -> tuple[Case, ...]:
-    """The standard profile of the present table. The search for a list that is kept as a digest tries several versions
-    of the table, and one walk serves them."""
-    return tuple(cases.cases(Selection(processes=processes, covering=covering), devices))
+@lru_cache(maxsize=3)
+def _standard(selection: Selection, devices: int) -> tuple[Case, ...]:
+    """The selected cases of the present table. The search for a list that is kept as a digest tries several versions
+    of the table, and one walk serves those with the same rules for the choice of cases."""
+    return tuple(cases.cases(selection, devices))
 
 
 def spell_place(devices: int, processes: int = 1) -> str:
@@ -274,7 +274,9 @@ def find_drift(
 
 
 def write_must_pass_lists(directory: Path = DIRECTORY) -> Path:
-    """Write the table's lists as a new version and return its directory. LevelError if nothing has changed."""
+    """Write the table's lists as a new version and return its directory. LevelError if nothing has changed.
+
+    The operations of the lists get the version of the table that added them (meshmark.operations.additions)."""
     try:
         newest = versions(directory)[-1]
     except LevelError:
@@ -298,6 +300,8 @@ def write_must_pass_lists(directory: Path = DIRECTORY) -> Path:
         (made / f"{level}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     read_must_pass_lists.cache_clear()
     read_must_pass_lists(newest + 1, directory)
+    if directory == DIRECTORY:
+        additions.append_operations(OPERATIONS, table_versions.TABLE_VERSION)
     return made
 
 

@@ -2,8 +2,9 @@
 """The cases: operations x variants x meshes x dtypes x sizes x modes, and the choice of a selection among them.
 
 One rule selects the cases: the weights of their coordinates (meshmark.operations.weights) add up to no more than the
-limit of the profile. Two kinds of cases join them: cases that cover pairs of classes (meshmark.operations.pairs), and a
-few cases that judge an optional capability that a probe found.
+limit of the profile. Cells that depart from the ordinary in two ways are judged in one main mode by turns
+(meshmark.operations.turns). Two kinds of cases join them: cases that cover pairs of classes
+(meshmark.operations.pairs), and a few cases that judge an optional capability that a probe found.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from meshmark.core.values import whole
 from meshmark.operations import OPERATIONS, pairs
 from meshmark.operations.base import SPECIAL_VALUES_WEIGHT, Argument, Operation, Plan, Request, owners_of
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
-from meshmark.operations.weights import MODE_WEIGHTS, OPTIONAL_LIMIT
+from meshmark.operations.turns import MAIN_MODES, mode_in_turn
+from meshmark.operations.weights import MODE_WEIGHTS, OPTIONAL_LIMIT, PROFILES
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,6 +216,7 @@ def _by_weight(
     """The cells and modes that the weights choose. `optional`: only the cells that need an optional capability."""
     weights = selection.weights
     limit = weights.profiles[selection.profile] if selection.limit is None else selection.limit
+    turns_from = selection.turns_from
     shapes = weights.meshes(selection, num_devices)
     for operation in OPERATIONS.values():
         if selection.operations and operation.name not in selection.operations:
@@ -240,11 +243,12 @@ def _by_weight(
                     continue
                 if selection.levels and (variant.get("level") or operation.level) not in selection.levels:
                     continue
-                modes = {
+                every = {
                     mode: weights.mode(operation, mode, variant, selection)
-                    for mode in _chosen(operation.modes, selection.modes)
+                    for mode in operation.modes
                     if operation.absent(mode, variant, mesh) is None
                 }
+                modes = {mode: every[mode] for mode in _chosen(every, selection.modes)}
                 for (dtype, dtype_weight), (size, size_weight) in product(dtypes.items(), sizes.items()):
                     if not special_values.allows(variant.get("fill"), operation.fills, dtype):
                         continue
@@ -252,8 +256,14 @@ def _by_weight(
                         continue
                     total = weight + dtype_weight + size_weight
                     used = [mode for mode, more in modes.items() if total + more <= limit]
+                    request = Request(variant, mesh, dtype, size, selection.processes)
+                    plain = total == variant.weight <= PROFILES["standard"]
+                    demanded = variant.capability or dtype_of(dtype).capability
+                    if turns_from is not None and total >= turns_from and not plain and not demanded:
+                        main = [mode for mode in MAIN_MODES if total + every.get(mode, limit) <= limit]
+                        own = main and mode_in_turn(operation, request, main, num_devices)
+                        used = [mode for mode in used if mode == own or mode not in main]
                     if used:
-                        request = Request(variant, mesh, dtype, size, selection.processes)
                         yield Cell(operation, request, total), used
 
 

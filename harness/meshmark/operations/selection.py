@@ -12,7 +12,7 @@ from meshmark.core.dtypes import DTYPES
 from meshmark.core.errors import BadInput, unknown
 from meshmark.operations import OPERATIONS
 from meshmark.operations.base import MODES, parse_size
-from meshmark.operations.weights import CONFORMANCE, TIMING, Weights
+from meshmark.operations.weights import CONFORMANCE, TIMING, TURN_WEIGHTS, Weights
 
 LEVELS = ("L0", "L1", "L2", "L3", "L4")
 
@@ -81,6 +81,15 @@ class Selection:
 
     covering: bool = True
     """Whether the profiles also take the cases that cover pairs of classes. The shortest profile never takes them."""
+    turning: bool = True
+    """Whether main modes take turns (see meshmark.operations.turns). They did not before version 13 of the table."""
+
+    @property
+    def turns_from(self) -> int | None:
+        """The weight from which main modes take turns; None if they never do."""
+        if not self.turning or self.timed or self.limit is not None:
+            return None
+        return TURN_WEIGHTS.get(self.profile)
 
     @property
     def covers(self) -> bool:
@@ -103,7 +112,7 @@ class Selection:
     def described(self) -> dict[str, Any]:
         """The selection for a run line: only the fields that are set, and the number of processes only if there are
         several."""
-        usual = (("processes", 1), ("covering", True))
+        usual = (("processes", 1), ("covering", True), ("turning", True))
         return {k: v for k, v in vars(self).items() if v not in ((), None) and (k, v) not in usual}
 
     @property

@@ -13,7 +13,8 @@ one operation:
 
     CHANGES = {2: TableChange("pmax: the factor of its bus bandwidth", plan=_with_old_cost)}
 
-A new case needs a TableChange if a frozen level list could lack it: `new` then keeps it out of the older versions.
+Older versions have no new operations, and no new choices of an operation's options: meshmark.operations.additions knows
+them. Any other new case needs `new`, which keeps it out of the older versions.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dataclasses import dataclass, replace
 
 from meshmark.core.errors import BadInput
 from meshmark.operations import cases
+from meshmark.operations.additions import version_that_added
 from meshmark.operations.base import Cost, Plan, nbytes
 from meshmark.operations.cases import Case
 from meshmark.operations.collective_base import CollectiveOperation
@@ -35,7 +37,7 @@ from meshmark.operations.programs.forms import ProgramForm
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 12
+TABLE_VERSION = 13
 """The version of the table that the code describes. Run lines name it as `table`."""
 
 
@@ -78,40 +80,21 @@ class TableChange:
     """A function that takes a case and its entry in this version. It returns the entry of the case in the version
     before."""
     new: Callable[[Case], bool] = _none
-    """A function that tells whether this version added the case."""
+    """A function that tells whether this version added the case to an operation that it had."""
     covering: bool = False
     """Whether this version added the cases that cover pairs of classes (see meshmark.operations.pairs)."""
+    turning: bool = False
+    """Whether this version was the first in which modes take turns (see meshmark.operations.turns)."""
     recompiled: Callable[[Case], bool] = _none
     """A function that tells whether the case compiled to another program in the version before, although its entry
     was the same. Today's counters of collectives do not apply to the earlier program."""
 
 
-_FIRST_OPERATIONS = """
-    addressable_shards all_gather all_to_all argsort assert_equal associative_scan attention
-    attention_gradient axis_index axis_size batch_matmul broadcast_one_to_all concatenate cumprod
-    cumsum data_parallel dense dense_gradient device_put device_put_of_host_array
-    distributed_initialize einsum embedding embedding_gradient embedding_micro_batches
-    host_local_array_to_global_array in_shardings_out_shardings inference input_pipeline
-    inspect_array_sharding large_all_gather large_all_to_all large_ppermute large_psum
-    large_psum_scatter make_array_from_callback make_array_from_process_local_data
-    make_array_from_single_device_arrays matmul micro_batches mlp mlp_gradient orbax_checkpoint
-    pad_concatenate pbroadcast pmap_of_local_rows pmax pmean pmin ppermute process_allgather
-    process_batches process_data_parallel process_identity process_metrics pshuffle psum
-    psum_scatter pswapaxes put_get ragged_all_to_all random_bits reshard ring_attention scatter
-    scatter_add shift_set sort strided_set sync_global_devices top_k transpose
-    visualize_array_sharding visualize_sharding with_sharding_constraint
-"""
-
-FIRST_OPERATIONS = frozenset(_FIRST_OPERATIONS.split())
-"""The operations of version 1."""
-
-
 def _added(case: Case) -> bool:
-    """Whether version 2 added the case: its operation, dtype, values, blocks or size."""
+    """Whether version 2 added the case to an operation of version 1: its dtype, values, blocks or size."""
     request, operation = case.cell.request, case.operation
     return (
-        operation.name not in FIRST_OPERATIONS
-        or request.dtype not in USUAL_DTYPES
+        request.dtype not in USUAL_DTYPES
         or request.variant.get("fill") in operation.fills
         or (operation.family == "collectives" and request.size == "4MiB")
         or _odd(case)
@@ -149,169 +132,6 @@ def _first_plan(case: Case, plan: Plan) -> Plan:
     return replace(plan, cost=cost)
 
 
-_LATE_OPERATIONS = """
-    datarax_sharder far_functions integer_widths nnx_layers partly_manual program_option smooth_functions
-    smooth_functions_gradient special_functions
-"""
-
-LATE_OPERATIONS = frozenset(_LATE_OPERATIONS.split())
-"""The operations that version 3 added."""
-
-LATE_CHOICES = {
-    "refusal": (
-        "kind",
-        {"constraint_axis", "manual_axis", "compiled_sharding", "compiled_shape", "uneven_batch"},
-    ),
-    "creation": ("function", {"linspace_open", "eye_below", "arange_down"}),
-    "random_numbers": ("function", {"bits8", "bits16", "folded", "split"}),
-    "random_blocks": ("function", {"bits8", "bits16", "folded", "split"}),
-}
-"""The choices that version 3 added to older operations. Each entry has the name of an option and its new values."""
-
-
-def _added_late(case: Case) -> bool:
-    """Whether version 3 added the case: its operation or its choice."""
-    option, late = LATE_CHOICES.get(case.operation.name, ("", set()))
-    return case.operation.name in LATE_OPERATIONS or case.cell.request.variant.get(option) in late
-
-
-_NEWEST_OPERATIONS = """
-    collective_option feature_groups function_form function_options index_vectors program_feature
-    several_contractions sharded_key
-"""
-
-NEWEST_OPERATIONS = frozenset(_NEWEST_OPERATIONS.split())
-"""The operations that version 4 added."""
-
-
-NEWEST_REFUSALS = frozenset(
-    (
-        *("exchange_size", "permutation_range", "repeated_reduction", "mesh_names", "larger_update"),
-        *("mixed_dtypes", "unhashable_static"),
-    )
-)
-"""The refusals that version 4 added."""
-
-
-def _added_last(case: Case) -> bool:
-    """Whether version 4 added the case: its operation or its refusal."""
-    operation, kind = case.operation.name, case.cell.request.variant.get("kind")
-    return operation in NEWEST_OPERATIONS or (operation == "refusal" and kind in NEWEST_REFUSALS)
-
-
-FIFTH_OPERATIONS = frozenset(
-    (
-        *("array_use", "collective_gradient_grid", "collective_grid", "function_grid"),
-        *("moved_rows", "program_condition", "reshard_each", "scatter_twice", "window_maxima_tangent"),
-    )
-)
-"""The operations that version 5 added."""
-
-
-FIFTH_REFUSALS = frozenset(("gather_dimension", "scatter_size", "shared_groups", "swap_size"))
-"""The refusals that version 5 added."""
-
-
-def _added_fifth(case: Case) -> bool:
-    """Whether version 5 added the case: its operation, its refusal, or the cut kernel of a grouped convolution."""
-    operation, kind = case.operation.name, case.cell.request.variant.get("kind")
-    added = {"refusal": FIFTH_REFUSALS, "feature_groups": {"cut"}}
-    return operation in FIFTH_OPERATIONS or kind in added.get(operation, ())
-
-
-_SIXTH_OPERATIONS = """
-    block_form derivative_form fourier_onward padded_windows program_setting sorted_rows stencil sum_over_one
-    uneven_scatter
-"""
-
-SIXTH_OPERATIONS = frozenset(_SIXTH_OPERATIONS.split())
-"""The operations that version 6 added."""
-
-
-_SIXTH_REFUSALS = """
-    alike_names array_inside axis_past_the_last batched_axis branch_types compiled_dtype compiled_tree complex_gradient
-    contracted_sizes deleted_argument gradient_of_an_array gradient_of_integers kept_tracer key_size larger_slice
-    longer_out_spec loop_types lowered_exchange lowered_gather lowered_permutation lowered_sum manual_constraint
-    masked_size more_rows_than_devices real_holomorphic reshaped_size scan_lengths too_many_shardings truth_of_a_sum
-    unknown_memory unknown_out_axis wrong_cotangent wrong_rule wrong_tangent
-"""
-
-SIXTH_REFUSALS = frozenset(_SIXTH_REFUSALS.split())
-"""The refusals that version 6 added."""
-
-
-def _added_sixth(case: Case) -> bool:
-    """Whether version 6 added the case: its operation or its refusal."""
-    operation, kind = case.operation.name, case.cell.request.variant.get("kind")
-    return operation in SIXTH_OPERATIONS or (operation == "refusal" and kind in SIXTH_REFUSALS)
-
-
-_SEVENTH_OPERATIONS = """
-    block_corner gathered_part joined_pads partly_sharded partly_sharded_gradient random_setting sorted_part sum_beside
-"""
-
-SEVENTH_OPERATIONS = frozenset(_SEVENTH_OPERATIONS.split())
-"""The operations that version 7 added."""
-
-
-def _added_seventh(case: Case) -> bool:
-    """Whether version 7 added the case: its operation."""
-    return case.operation.name in SEVENTH_OPERATIONS
-
-
-EIGHTH_OPERATIONS = frozenset(("keyword_options", "option_form"))
-"""The operations that version 8 added."""
-
-
-def _added_eighth(case: Case) -> bool:
-    """Whether version 8 added the case: its operation, or partly sharded functions with the option `way`."""
-    name, way = case.operation.name, case.cell.request.variant.get("way")
-    return name in EIGHTH_OPERATIONS or (name.startswith("partly_sharded") and way is not None)
-
-
-NINTH_OPERATIONS = frozenset(("convolution_into_channels", "dtype_grid", "nested_transform", "second_use"))
-"""The operations that version 9 added."""
-
-
-def _added_ninth(case: Case) -> bool:
-    """Whether version 9 added the case: its operation."""
-    return case.operation.name in NINTH_OPERATIONS
-
-
-TENTH_OPERATIONS = frozenset(
-    ("axis_grid", "cumulative_pullback", "fourier_grid", "mesh_grid", "option_grid", "rare_form")
-)
-"""The operations that version 10 added."""
-
-
-def _added_tenth(case: Case) -> bool:
-    """Whether version 10 added the case: its operation."""
-    return case.operation.name in TENTH_OPERATIONS
-
-
-ELEVENTH_OPERATIONS = frozenset(
-    (
-        *("block_function", "every_value", "library_form", "reported_form", "slope_form"),
-        *("spelling_form", "typed_form"),
-    )
-)
-"""The operations that version 11 added."""
-
-
-def _added_eleventh(case: Case) -> bool:
-    """Whether version 11 added the case: its operation."""
-    return case.operation.name in ELEVENTH_OPERATIONS
-
-
-TWELFTH_OPERATIONS = frozenset(("batch_grid", "resharded"))
-"""The operations that version 12 added."""
-
-
-def _added_twelfth(case: Case) -> bool:
-    """Whether version 12 added the case: its operation."""
-    return case.operation.name in TWELFTH_OPERATIONS
-
-
 def _small_plan(case: Case, plan: Plan) -> Plan:
     """The plan of a case in version 6: program forms had small arrays on one or two devices."""
     size = case.mesh.size
@@ -326,33 +146,32 @@ def _small_plan(case: Case, plan: Plan) -> Plan:
 
 
 CHANGES: dict[int, TableChange] = {
+    13: TableChange(
+        "the profiles take cases that are far from the ordinary mesh or size in one main mode by turns",
+        turning=True,
+    ),
     12: TableChange(
         "collectives in a batch, with the batch dimension in every place; functions of whole arrays whose results get"
         " another sharding than their argument",
-        new=_added_twelfth,
     ),
     11: TableChange(
         "reductions of any two values of a narrow type; functions of jax.scipy, rare options of functions and of their"
         " gradients, collectives of trees, one program on several meshes; kinds of programs that people reported:"
         " functions that loop by themselves inside of a shard_map that checks what varies, functions over Explicit"
         " axes by their own rules, keys that are sent, callbacks, constraints and exported programs",
-        new=_added_eleventh,
     ),
     10: TableChange(
         "collectives over every choice of axes in every order, of every dtype; functions with rare options of every"
         " dtype; families of functions and linear algebra on each mesh, devices in another order included; forms that"
         " few programs have",
-        new=_added_tenth,
     ),
     9: TableChange(
         "functions that compute, of every dtype, on partly sharded matrices; transformations of transformations of"
         " collectives in loops, branches and rules; second uses of one function, and what arrays say of themselves",
-        new=_added_ninth,
     ),
     8: TableChange(
         "options of functions, derivatives, batches, collectives and placements that no case set; functions of partly"
         " sharded matrices that are drawn, eager, in batches over a mesh axis and between manual axes",
-        new=_added_eighth,
     ),
     7: TableChange(
         "settings of random numbers in turn in one process, and choices of sharded rows; what the hunt found of parts"
@@ -360,32 +179,27 @@ CHANGES: dict[int, TableChange] = {
         " axes, whole and in uneven parts, and their gradients; collectives that some devices reach; manual axes beside"
         " others",
         plan=_small_plan,
-        new=_added_seventh,
     ),
     6: TableChange(
         "stencils with halos, their transposes and gradients; what the hunt found of shards of uneven sizes, padded"
         " windows, Fourier transforms and axes of one device; contexts of width and precision, options of the compiler,"
         " memories, callbacks in order and host arrays in every form of memory; complex derivatives, rules and"
         " solutions; collectives in nested, partial and eager shard_maps; more refusals",
-        new=_added_sixth,
     ),
     5: TableChange(
         "every collective, its gradient and every moving function of every dtype on each mesh, in one program each;"
         " what holds on one device, for one length or by one argument alone; what is done with arrays besides calls;"
         " refusals of dimensions and groups",
-        new=_added_fifth,
     ),
     4: TableChange(
         "options and edges of functions and collectives: narrow integers, indices outside of an array, masks, row"
         " exchanges, overflow, axes of one device; ways to call derivatives, loops and batches;"
         " unreduced types, mutable arrays, layouts; more refusals; what the hunt found last",
-        new=_added_last,
     ),
     3: TableChange(
         "gradients of what was judged by values alone; functions at the ends of their domains, and integers of every"
         " width; Flax NNX and Datarax; more draws, keys, creation functions, options and refusals; functions in a"
         " shard_map over some axes",
-        new=_added_late,
     ),
     2: TableChange(
         "special values, every dtype, and pairs of classes; payloads that are timed are whole tiles; flops are those"
@@ -413,7 +227,8 @@ class Table:
 
     def has(self, case: Case) -> bool:
         """Whether this version has a case of today's table."""
-        return not any(change.new(case) for change in self._later)
+        added = version_that_added(case.operation.name, case.cell.request.variant, TABLE_VERSION)
+        return added <= self.version and not any(change.new(case) for change in self._later)
 
     def plan(self, case: Case) -> Plan:
         """The plan of a case in this version."""
@@ -436,16 +251,17 @@ class Table:
             return False
         return self.version == TABLE_VERSION or self.entry(case) == as_of().entry(case)
 
-    @property
-    def covers(self) -> bool:
-        """Whether this version has cases that cover pairs of classes."""
-        return not any(change.covering for change in self._later)
+    def select(self, selection: Selection) -> Selection:
+        """The selection, with the rules of this version for the choice of cases."""
+        return replace(
+            selection,
+            covering=selection.covering and not any(change.covering for change in self._later),
+            turning=selection.turning and not any(change.turning for change in self._later),
+        )
 
     def cases(self, selection: Selection, num_devices: int) -> Iterator[Case]:
         """The chosen cases that this version has."""
-        if not self.covers:
-            selection = replace(selection, covering=False)
-        return filter(self.has, cases.cases(selection, num_devices))
+        return filter(self.has, cases.cases(self.select(selection), num_devices))
 
     def find(self, case_id: str, num_devices: int, processes: int = 1) -> Case:
         """The case with this id, of any weight. SelectionError if this version has none."""

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 PROFILES = {"smoke": 0, "standard": 2, "full": 4}
 """The profiles of the conformance tests, and the largest weight that each profile takes."""
 
+TURN_WEIGHTS = {"standard": 2, "full": 3}
+"""The weight of a cell from which its main modes take turns, by profile (see meshmark.operations.turns)."""
+
 TIMED_PROFILES = {"quick": 0, "standard": 2, "full": 4, "sweep": 0}
 """The profiles of the benchmarks. `sweep` has the cells of `quick` in the sizes of SWEPT."""
 

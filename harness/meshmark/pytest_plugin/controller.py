@@ -311,7 +311,11 @@ class Controller:
         )
         facts = self.facts
         for issue in self.config.stash[EXPECTED].issues(facts.to_json()):
-            if whole and not any(issue.covers(split_id(case)[0]) for case in self.cases):
+            if not whole or any(issue.covers(split_id(case)[0]) for case in self.cases):
+                continue
+            if not known_issues.covers_a_case(
+                issue, facts.num_devices, self.config.stash[SELECTION].processes
+            ):
                 write(f"warning: known issue {issue.link} matches no case: correct its pattern")
         path = self.config.getoption("record") or self.config.getoption("resume")
         for note in self.rank.notes if self.rank else ():

@@ -175,7 +175,9 @@ class Selected(TypedDict):
     ]
     timed: NotRequired[Annotated[bool, Field("Whether the cases are those of the benchmarks.")]]
     scaling: NotRequired[Annotated[bool, Field("Whether the cases are those of a scaling study.")]]
-    topology: NotRequired[Annotated[list[str], Field("The topologies of a compile-only run.")]]
+    topology: NotRequired[
+        Annotated[list[str], Field("The topologies of a compile-only run; of the weather, its places.")]
+    ]
     layout: NotRequired[Annotated[list[str], Field("The layouts of a compile-only run.")]]
     export: NotRequired[Annotated[list[str], Field("The platforms for which programs are exported.")]]
     known_issues: NotRequired[

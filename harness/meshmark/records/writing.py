@@ -246,16 +246,20 @@ def _same_run(path: Path, records: Records, run: Mapping[str, Any]) -> None:
         )
 
 
+_WHOLE = (b'"seconds":', b'"kind":"ceiling"', b'"kind":"schedule"')
+"""What a line has that closes a case or cell, or that is whole by itself."""
+
+
 def _end_of_finished(path: Path) -> int:
-    """The offset after the last line that closes a case or cell, or is a run line or a ceiling. If the run seals its
-    pieces, the offset is after the seal of that line's piece."""
+    """The offset after the last line that closes a case or cell, or is a run line, a ceiling or a schedule. If the run
+    seals its pieces, the offset is after the seal of that line's piece."""
     end = position = 0
     promised = whole = False
     with open(path, "rb") as file:
         for line in file:
             position += len(line)
             of_run = b'"kind":"run"' in line
-            whole = whole or b'"seconds":' in line or of_run or b'"kind":"ceiling"' in line
+            whole = whole or of_run or any(mark in line for mark in _WHOLE)
             sealed = bool(sealing.seal_of(line[-sealing.LENGTH :].decode("utf-8", "replace")))
             promised = sealed if of_run else promised
             if line.endswith(b"\n") and whole and (sealed or not promised):

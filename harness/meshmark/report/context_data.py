@@ -152,6 +152,7 @@ def _weather(releases: Sequence[history.Release]) -> dict[str, Any] | None:
 
 def _place(place: str, releases: Sequence[history.Release]) -> dict[str, Any]:
     cases = history.common(releases, place)
+    of = {name: history.known(releases, place, name) for name in TOTALS}
     there = [(n, release) for n, release in enumerate(releases) if place in release.lines]
     steps = []
     for (old_n, old), (new_n, new) in itertools.pairwise(there):
@@ -177,7 +178,14 @@ def _place(place: str, releases: Sequence[history.Release]) -> dict[str, Any]:
     return {
         "name": plain(place),
         "programs": len(cases),
-        "sums": {name: [_figure(history.total(r, place, cases, name)) for r in releases] for name in TOTALS},
+        "sums": {
+            name: [
+                _figure(history.total(r, place, of[name], name)) if place in r.lines else None
+                for r in releases
+            ]
+            for name in TOTALS
+        },
+        "without": {name: len(cases) - len(of[name]) for name in TOTALS if 0 < len(of[name]) < len(cases)},
         "steps": steps,
     }
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from meshmark.core.progress import spell_rest
 from meshmark.timing.bench import Progress
 
 
@@ -32,7 +33,9 @@ def shown(total: int) -> Iterator[Callable[[Progress], None]]:
             if time.monotonic() - last[0] > 10:
                 last[0] = time.monotonic()
                 print(
-                    f"{progress.done} of {progress.cells} cells{_rest(progress)}", file=sys.stderr, flush=True
+                    f"{progress.done} of {progress.cells} cells{spell_rest(progress.rest())}",
+                    file=sys.stderr,
+                    flush=True,
                 )
 
         yield tell
@@ -44,13 +47,8 @@ def shown(total: int) -> Iterator[Callable[[Progress], None]]:
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda progress: bar.update(
-            task, completed=progress.done, total=progress.cells, description=_rest(progress).lstrip(", ")
+            task,
+            completed=progress.done,
+            total=progress.cells,
+            description=spell_rest(progress.rest()).lstrip(", "),
         )
-
-
-def _rest(progress: Progress) -> str:
-    """The rest of a line: ", about 3 min left"; "" if the time is not known."""
-    left = progress.rest()
-    if left is None:
-        return ""
-    return f", about {left / 60:.0f} min left" if left > 90 else f", about {left:.0f} s left"

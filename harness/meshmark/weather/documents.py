@@ -15,7 +15,7 @@ from meshmark.core.verdicts import BAD
 from meshmark.growth.documents import pyplot, short, spell_seconds, svg
 from meshmark.weather import history
 from meshmark.weather.compiling import WeatherError
-from meshmark.weather.history import COUNTERS, CounterChange, Release
+from meshmark.weather.history import COUNTERS, CounterChange, Line, Release
 
 PAGE, PLOT = "weather-history.md", "weather-history.svg"
 
@@ -66,19 +66,50 @@ def page_lines(releases: Sequence[Release]) -> Iterator[str]:
 
 def _place(place: str, releases: Sequence[Release]) -> Iterator[str]:
     cases = history.common(releases, place)
+    of = {name: history.known(releases, place, name) for name in TOTALS}
     yield f"## {escaped(place)}"
     yield ""
     yield f"Sums over the {len(cases)} programs that every release compiled, of one device:"
     yield ""
-    yield "| release | " + " | ".join(COUNTERS[name][0] for name in TOTALS) + " | not compiled |"
+    yield "| release | " + " | ".join(_titled(name, of[name], cases) for name in TOTALS) + " | not compiled |"
     yield "|:--|" + "--:|" * (len(TOTALS) + 1)
     for release in releases:
-        sums = [shown(name, history.total(release, place, cases, name)) for name in TOTALS]
+        sums = [shown(name, history.total(release, place, of[name], name)) for name in TOTALS]
         bad = sum(line["verdict"] in BAD for line in release.lines[place].values())
         yield f"| {escaped(release.label)} | " + " | ".join(sums) + f" | {bad} |"
     yield ""
+    for name in TOTALS:
+        if of[name] and (lacking := set(cases).difference(of[name])):
+            yield _lacking(
+                name, [line for r in releases for c, line in r.lines[place].items() if c in lacking]
+            )
+            yield ""
     for old, new in itertools.pairwise(releases):
         yield from _step(place, old, new)
+
+
+def _lacking(counter: str, lines: Sequence[Line]) -> str:
+    """A sentence about the programs without a counter, from their lines in all releases: how many, and what the work
+    between the start and the done of a collective has that the text does not give."""
+    number = len({line["case"] for line in lines})
+    title = COUNTERS[counter][0].partition(",")[0]
+    text = f"{counted(number, 'program')} {'has' if number == 1 else 'have'} no {title} in some release"
+    unknown = {
+        name: None for line in lines for pair in line.get("pairs", ()) for name in pair.get("unknown", ())
+    }
+    if counter == "exposed" and unknown:
+        text += f", because the text does not give some work in between ({', '.join(map(escaped, unknown))})"
+    return f"{text}. The sum leaves {'it' if number == 1 else 'them'} out."
+
+
+def _titled(counter: str, known: Sequence[str], cases: Sequence[str]) -> str:
+    """The title of a column, with the number of programs that it sums if these are not all."""
+    title = COUNTERS[counter][0]
+    return (
+        title
+        if len(known) in (0, len(cases))
+        else f"{title} ({len(known)} of {counted(len(cases), 'program')})"
+    )
 
 
 def _step(place: str, old: Release, new: Release) -> Iterator[str]:
@@ -135,8 +166,8 @@ def draw_history(releases: Sequence[Release]) -> Any:
     )
     labels = [r.jax for r in releases]
     for row, place in enumerate(places):
-        cases = history.common([r for r in releases if place in r.lines], place)
         for column, counter in enumerate(PLOTTED):
+            cases = history.known(releases, place, counter)
             ax = axes[row][column]
             sums = [history.total(r, place, cases, counter) if place in r.lines else None for r in releases]
             points = [(i, value) for i, value in enumerate(sums) if value is not None]

@@ -140,10 +140,20 @@ def common(every: Sequence[Release], place: str) -> list[str]:
     ]
 
 
+def known(every: Sequence[Release], place: str, counter: str) -> list[str]:
+    """The programs of `common` for which each release with the place has a value of the counter."""
+    with_place = [release for release in every if place in release.lines]
+    return [
+        case
+        for case in common(every, place)
+        if all(r.value(place, case, counter) is not None for r in with_place)
+    ]
+
+
 def total(release: Release, place: str, cases: Sequence[str], counter: str) -> float | None:
-    """The sum of a counter over programs; None if the record of one of them lacks it."""
+    """The sum of a counter over programs whose values are known (see `known`); None for no programs."""
     values = [release.value(place, case, counter) for case in cases]
-    return None if None in values else sum(v for v in values if v is not None)
+    return sum(v for v in values if v is not None) if values else None
 
 
 def changes(old: Release, new: Release) -> Iterator[CounterChange]:

@@ -120,8 +120,8 @@ def say(message: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Compile the job from standard input: a place, the ids of finished cases, and a deadline per program in
-    seconds."""
+    """Do the job from standard input: a place, the ids of finished cases, a deadline per program in seconds, and
+    whether to compile or only to tell the facts."""
     job = json.load(sys.stdin)
     place, done = job["place"], set(job["done"])
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as words:
@@ -132,8 +132,9 @@ def main() -> int:
         except topologies.TopologyError as error:
             say({"problem": str(error)})
             return 0
-        say({"facts": facts})
-        for case in chosen(mesh_of(place)):
+        cases = list(chosen(mesh_of(place)))
+        say({"facts": facts, "programs": len(cases)})
+        for case in cases if job["compile"] else ():
             if case.id in done:
                 continue
             head = program_fields(case, place)

@@ -226,7 +226,8 @@ class PartlySharded(Operation):
                     for name in self.taken(group, way):
                         apart = name in self.alone.get(group, ()) and mesh.shape == (2, 2, 2) and turn == 1
                         known = other and name in self.apart_in.get(way or "", ())
-                        full = 3 if way == "jit" else 5  # in the other ways the groups are enough
+                        # On other meshes and in other ways the groups are enough, also for the profile `full`.
+                        full = 3 if way == "jit" and mesh == preferred(mesh.size) else 5
                         weight = own if apart and way == "jit" else 2 if known else full
                         yield Variant.of(weight, **options, function=name)
 

@@ -9,6 +9,7 @@ function drawWeather() {
   const newest = one.steps.map((s, i) => s.changed ? String(i) : "").filter(Boolean).pop();  // the newest step that changed something
   const at = options($("w-step"), steps.length ? steps : [["", "one release alone"]], state.wstep || newest), step = one.steps[Number(at)];
   const parts = [el("p", {}, `Sums over the ${plural(one.programs, "program")} that every release compiled, of one device.`)];
+  for (const [c, n] of Object.entries(one.without)) parts.push(el("p", { class: "soft" }, `The sum of the ${names.get(c).replace(/, (bytes|s)$/, "")} leaves out ${plural(n, "program")}: some release does not give it.`));
   if (W.releases.length > 1) parts.push(el("p", { class: "soft" }, jump("time", "Over time"), " draws them on one axis with the verdicts and times of the releases."));
   parts.push(grid("weather", `Releases, compiled for ${one.name}`, [{ name: "release", text: (i) => W.releases[i].label, cls: "nowrap" },
     ...W.counters.map(([c]) => c).filter((c) => one.sums[c]).map((c) => ({ name: names.get(c).replace(", bytes", "").replace(", s", ""), num: true, text: (i) => counted(c, one.sums[c][i]) })), { name: "suite", text: (i) => W.releases[i].suite, cls: "nowrap" }], W.releases.map((_, i) => i), { sortable: false }));
