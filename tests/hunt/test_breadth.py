@@ -14,7 +14,17 @@ import numpy as np
 import pytest
 from jax import lax
 
-from meshmark.hunt import accelerators, building, forms, functions, oracles, pointwise, scripts, windows
+from meshmark.hunt import (
+    accelerators,
+    building,
+    forms,
+    functions,
+    levels,
+    oracles,
+    pointwise,
+    scripts,
+    windows,
+)
 from meshmark.hunt.building import Builder
 from meshmark.hunt.drawing import KINDS, Draw, Miss, Value
 from meshmark.hunt.generator import Drawing, draw
@@ -355,6 +365,12 @@ def test_a_start_that_jax_does_not_know_has_no_derivative(monkeypatch):
 
 
 def test_an_operation_without_a_derivative_gets_none():
-    for number in range(60):
-        program = draw(18, number, weights={"index": 20.0})
-        assert not program.transform.kind or "lax.scatter_mul" not in program.operations
+    with_transform = 0
+    for number in range(120):
+        program = draw(18, number, weights={"index": 20.0, "custom_vjp": 10.0})
+        with_transform += bool(program.transform.kind)
+        if program.transform.kind:
+            assert levels.NO_DERIVATIVE.isdisjoint(program.operations)
+        if program.transform.kind == "jvp":
+            assert "custom_vjp" not in program.operations
+    assert with_transform

@@ -305,7 +305,9 @@ class Drawing:
         if any(map(has_no_derivative, level.nodes)):
             kind = ""
         if kind == "vjp" and any(map(has_no_pullback, level.nodes)):
-            kind = "" if any(n.op == "custom_vjp" for n in walk_nodes(level.nodes)) else "jvp"
+            kind = "jvp"
+        if kind == "jvp" and any(n.op == "custom_vjp" for n in walk_nodes(level.nodes)):
+            kind = ""
         nodes, outs = numbered(level.nodes, [v.expression for v in outputs], len(self.inputs))
         specs = tuple(self.spec(v.shape) if self.random.random() < 0.5 else None for v in outputs)
         made = Program(self.axes, tuple(self.inputs), tuple(nodes), tuple(outs), specs, x64=self.x64)

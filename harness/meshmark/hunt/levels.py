@@ -144,9 +144,22 @@ def cornered(node: Node) -> bool:
     return any(word in said for word in CORNERS) or any(cornered(n) for b in node.bodies for n in b.nodes)
 
 
+NO_DERIVATIVE = frozenset(
+    ("lax.scatter_mul", "at.multiply", "lax.scatter_apply", "at.apply", "lax.pmax", "lax.pmin", "lax.betainc")
+)
+"""The operations of which JAX has no derivative, or none by some of their arguments."""
+
+
 def has_no_derivative(node: Node) -> bool:
-    """Whether JAX has no derivative of an operation: of products at indices that may be equal."""
-    return any(n.op == "lax.scatter_mul" for n in walk_nodes([node]))
+    """Whether JAX has no derivative of an operation or of one in its bodies: of NO_DERIVATIVE, and of a sum over
+    windows of floats whose start is an array (see `meshmark.hunt.drawing.start_sum`)."""
+    return any(n.op in NO_DERIVATIVE or _starts_from_an_array(n) for n in walk_nodes([node]))
+
+
+def _starts_from_an_array(node: Node) -> bool:
+    if node.op != "lax.reduce_window" or not isinstance(node.args[1], dict):
+        return False
+    return "float" in node.args[1].get("kwargs", {}).get("dtype", "")
 
 
 def has_no_pullback(node: Node) -> bool:
