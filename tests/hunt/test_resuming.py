@@ -191,6 +191,7 @@ OTHERS = {
     "table": ({"vocabulary": "0123"}, "is of vocabulary 0123 and not .*: go on with the generator"),
     "generator": ({"generator": 99}, "is of generator 99"),
     "topology": ({"topology": "v5e:2x4"}, "go on with --topology v5e:2x4"),
+    "oracles": ({"oracles": "all"}, "is of oracles all and not turns: go on with --oracles all"),
     "devices": ({"devices": 4}, "go on with --num-devices 4"),
     "older": ({"vocabulary": None}, "is of vocabulary none"),
     "other records": ({"hunt": None}, "not a record of a hunt"),

@@ -22,7 +22,7 @@ from meshmark.core.text import text_table
 from meshmark.devices import topologies
 from meshmark.devices.environment import cpu_devices
 from meshmark.hunt import findings, generator, logs, places, reports, yields
-from meshmark.hunt.hunting import SHRINK_S, Hunt, table
+from meshmark.hunt.hunting import ORACLES, SHRINK_S, Hunt, table
 from meshmark.hunt.versions import GENERATOR
 from meshmark.hunt.workers import Settings, Slot
 from meshmark.ranks import group as ranks
@@ -80,6 +80,13 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         help=f"seconds to make one finding smaller (default {SHRINK_S:.0f})",
     )
     add.add_argument(
+        "--oracles",
+        choices=ORACLES,
+        default="turns",
+        help="how many oracles judge each program: automatic axes and NumPy, with another mode in turns (turns, the"
+        " default), with all other modes (all), or automatic axes alone (one)",
+    )
+    add.add_argument(
         "--num-devices",
         type=devices,
         metavar="N",
@@ -119,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.replay:
         return replay(arguments)
     settings, meshes = _place(arguments, arguments.topology)
-    hunt = Hunt(arguments.seed, settings, _weights(arguments), meshes, arguments.shrink)
+    hunt = Hunt(arguments.seed, settings, _weights(arguments), meshes, arguments.shrink, arguments.oracles)
     hunt.known = _read_known(arguments.known, note)
     hunt.resume(_open(hunt, arguments, 0 if settings.topology else settings.devices))
     try:
@@ -136,7 +143,18 @@ def run(arguments: argparse.Namespace) -> int:
 ALONE = ("replay", "keep", "topology", "workers")
 """The options that only a hunt in one process can have."""
 
-ALIKE = ("minutes", "programs", "seed", "record", "resume", "deadline", "shrink", "known", "follow")
+ALIKE = (
+    "minutes",
+    "programs",
+    "seed",
+    "record",
+    "resume",
+    "deadline",
+    "shrink",
+    "known",
+    "follow",
+    "oracles",
+)
 """The options that must be equal on all ranks."""
 
 
@@ -146,7 +164,13 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
 
     if given := [f"--{name}" for name in ALONE if getattr(arguments, name)]:
         raise BadInput(f"{', '.join(given)}: works only in one process: start it without a launcher")
-    hunt = Hunt(arguments.seed, Settings(arguments.deadline), _weights(arguments), shrink_s=arguments.shrink)
+    hunt = Hunt(
+        arguments.seed,
+        Settings(arguments.deadline),
+        _weights(arguments),
+        shrink_s=arguments.shrink,
+        oracles=arguments.oracles,
+    )
     hunt.known = _read_known(arguments.known, lambda said: None)
     alike = {name: str(getattr(arguments, name)) for name in ALIKE}
     rank = RankHunt(hunt, found, alike, arguments.num_devices, arguments.join)
@@ -222,7 +246,7 @@ def _open(hunt: Hunt, arguments: argparse.Namespace, devices: int) -> list[dict[
     lines: list[dict[str, Any]] = []
     settings = hunt.settings
     head = logs.make_head(
-        hunt.seed, settings.topology, devices, settings.ranks, hunt.weights, settings.backend
+        hunt.seed, settings.topology, devices, settings.ranks, hunt.weights, settings.backend, hunt.oracles
     )
     try:
         if arguments.resume:

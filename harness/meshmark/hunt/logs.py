@@ -28,6 +28,7 @@ SAME = {
     "backend": "JAX_PLATFORMS={}",
     "ranks": "{} processes",
     "weights": "the weights {}",
+    "oracles": "--oracles {}",
     "jax": "JAX {}",
     "generator": "version {} of the generator",
     "vocabulary": "the generator that it was drawn by",
@@ -35,7 +36,7 @@ SAME = {
 """The fields of the head that must be the same when a hunt is resumed, and how to get an older value."""
 
 
-BEFORE = {"ranks": 1, "weights": {}, "backend": "cpu"}
+BEFORE = {"ranks": 1, "weights": {}, "backend": "cpu", "oracles": "turns"}
 """The values of fields that older records lack."""
 
 
@@ -46,8 +47,9 @@ def make_head(
     ranks: int = 1,
     weights: Mapping[str, float] | None = None,
     backend: str = "cpu",
+    oracles: str = "turns",
 ) -> dict[str, Any]:
-    """The first line of a record: all that decides which program has which number.
+    """The first line of a record: all that decides which program has which number, and how it is judged.
 
     ranks: how many processes judge each program together. devices: the number of devices of all ranks."""
     return {
@@ -61,6 +63,7 @@ def make_head(
         "vocabulary": vocabulary(),
         "ranks": ranks,
         "weights": dict(weights or {}),
+        "oracles": oracles,
     }
 
 
