@@ -42,7 +42,8 @@ LEFT_OUT = {
     " isscalar issubdtype iterable ndim printoptions promote_types result_type shape size set_printoptions dtype"
     " axis_size conv_dimension_numbers conv_general_permutations padtype_to_pads conv_general_shape_tuple"
     " conv_shape_tuple conv_transpose_shape_tuple shape_as_value reduce_window_shape_tuple"
-    " get_scaled_dot_general_config DotDimensionNumbers after_all create_token dce_sink stage": "it gives no array",
+    " ConvGeneralDilatedDimensionNumbers PrecisionLike get_scaled_dot_general_config"
+    " DotDimensionNumbers after_all create_token dce_sink stage": "it gives no array",
     "from_dlpack frombuffer fromfile fromiter fromstring load save savez": "it reads or writes files or memory",
     "empty empty_like rng_uniform rng_bit_generator": "its values are not defined",
     "approx_max_k approx_min_k": "it is approximate by definition",
@@ -52,7 +53,7 @@ LEFT_OUT = {
     " takes Python functions",
     "trim_zeros": "the size of its result depends on values",
     "cond fori_loop map scan switch while_loop with_sharding_constraint": "it is a form, under another name",
-    "ragged_all_to_all psum_scatter_start pcast": "it has no meaning on one device yet",
+    "ragged_all_to_all psum_scatter_start pcast psend precv": "it has no meaning on one device yet",
     "scaled_dot scaled_dot_general scaled_matmul ragged_dot_general pbroadcast": "CPUs don't have it",
     "lu_pivots_to_permutation": "it takes no array of numbers",
     "block": "it takes lists, which are tuples in the data of a program",
