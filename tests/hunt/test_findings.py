@@ -9,6 +9,7 @@ from docs import found_page
 from meshmark.commands.main import main
 from meshmark.hunt import findings, reports
 from meshmark.hunt.findings import FindingError
+from meshmark.hunt.hunting import Hunt
 from meshmark.levels import known_issues
 
 STORE = found_page.STORE
@@ -49,6 +50,48 @@ def test_the_suite_knows_it(finding):
     assert any(f"/{finding.name}" in i.link + i.why or i.link == finding.reported for i in issues)
     links = [i.link for i in issues if i.link.startswith("results/")]
     assert all((found_page.ROOT / link).is_file() for link in links)
+
+
+def test_the_package_has_every_finding():
+    """`python -m meshmark.hunt.packing` makes the file."""
+    assert findings.PACKED.read_text(encoding="utf-8") == findings.pack(EVERY)
+    assert findings.read_findings(findings.PACKED) == EVERY
+
+
+def test_a_store_in_one_file_gives_findings_and_scripts(capsys, tmp_path):
+    """An installation has only this file."""
+    for finding in EVERY:
+        assert findings.find_finding(finding.name, findings.PACKED) == finding
+        made = reports.read_or_write_script(finding, finding.name, findings.PACKED)
+        assert made == findings.read_script(finding.name, STORE)
+    packed = ["--known", str(findings.PACKED)]
+    assert main(["hunt", "--replay", "reshard-onto-one-dimensions", *packed]) == 2
+    assert "did you mean reshard-onto-one-dimension?" in capsys.readouterr().err
+    assert main(["bisect", EVERY[0].name, "--write", *packed]) == 2
+    assert "is one file: name a directory" in capsys.readouterr().err
+    for text in ("{}", "[{}]", "[3]", "["):
+        (tmp_path / "packed.json").write_text(text)
+        with pytest.raises(FindingError, match="is not a"):
+            findings.read_findings(tmp_path / "packed.json")
+
+
+def test_findings_are_known_in_every_directory(capsys, monkeypatch, tmp_path):
+    """The store does not depend on the working directory: a nightly job of a plugin runs somewhere else."""
+    monkeypatch.chdir(tmp_path)
+    assert findings.read_findings() == EVERY
+    assert main(["hunt", "--replay", "reshard-onto-one-dimensions"]) == 2
+    assert "did you mean reshard-onto-one-dimension?" in capsys.readouterr().err
+
+
+def test_a_store_without_findings_is_told(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(Hunt, "run", lambda *_: None)
+    assert main(["hunt", "--known", str(tmp_path / "none")]) == 0
+    said = capsys.readouterr().err
+    assert "none does not exist: every finding is reported as new" in said
+    assert main(["hunt", "--known", str(tmp_path)]) == 0
+    assert "has no findings: every finding is reported as new" in capsys.readouterr().err
+    assert main(["hunt"]) == 0
+    assert "is reported as new" not in capsys.readouterr().err
 
 
 def test_no_two_findings_explain_one_group():

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A right program passes, and every kind of wrong result is found and named."""
 
+import contextlib
+
 import jax
 import numpy as np
 import pytest
@@ -138,6 +140,26 @@ def test_an_exception_of_the_compiler_is_internal():
     assert oracles.make_difference("auto", ValueError("no")).kind == "refused"
     where = "INTERNAL: no\n\nSuspected Python Code Location:\n  /home/somebody/f.py:1:2"
     assert oracles.make_difference("auto", RuntimeError(where)).text == "RuntimeError: INTERNAL: no"
+
+
+@pytest.mark.parametrize("mode", ["auto", "explicit", "eager", "permuted", "donated"])
+def test_an_error_that_comes_while_a_program_runs_is_a_finding(monkeypatch, mode):
+    """Planted: a program over a mesh that compiles, and fails when it runs, after its call has returned."""
+
+    def fail(x):
+        raise RuntimeError("INTERNAL: RET_CHECK failure")
+
+    def late(self, keep=False):
+        if self.style == "plain":
+            return real(self, keep)
+        return lambda x: (jax.pure_callback(fail, jax.typeof(x), x),)
+
+    real = Builder.function
+    monkeypatch.setattr(Builder, "function", late)
+    (found,) = oracles.judge(program(Node("jnp.add", ({"v": 0}, 1)), ROWS), (mode,))
+    with contextlib.suppress(jax.errors.JaxRuntimeError):
+        jax.effects_barrier()  # JAX raises the error of a callback once more
+    assert (found.kind, found.mode) == ("internal", mode)
 
 
 def test_the_plain_function_has_no_sharding():

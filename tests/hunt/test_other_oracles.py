@@ -13,7 +13,7 @@ import pytest
 from meshmark.hunt import definitions, generator, oracles, scripts, values
 from meshmark.hunt.building import Builder
 from meshmark.hunt.generator import draw
-from meshmark.hunt.hunting import choose_modes
+from meshmark.hunt.hunting import ORACLES, choose_modes
 from meshmark.hunt.program import Body, Input, Node, Program, from_json, to_json
 from meshmark.hunt.rules import find_types, measure_weight, narrow_dtypes
 from meshmark.hunt.workers import Settings
@@ -263,6 +263,42 @@ def test_every_mode_has_its_turn():
         "auto",
         "explicit",
     }
+
+
+@pytest.mark.parametrize(
+    ("settings", "every"),
+    [
+        (Settings(), (*oracles.MODES, oracles.NUMPY)),
+        (Settings(devices=1), ("auto", "explicit", "eager", "donated", oracles.NUMPY)),
+        (
+            Settings(devices=1, backend="gpu"),
+            ("auto", "explicit", "eager", "donated", oracles.NUMPY, oracles.HOST),
+        ),
+        (Settings(topology="v5e:2x4"), ("auto", "explicit")),
+        (Settings(ranks=2), ("auto", "explicit", "permuted")),
+    ],
+    ids=["CPU", "one device", "GPU", "topology", "ranks"],
+)
+def test_all_oracles_judge_each_program_or_one_does(settings, every):
+    for number in range(16):
+        assert choose_modes(number, settings, "all")[0] == "auto"
+        assert sorted(choose_modes(number, settings, "all")) == sorted(every)
+        assert choose_modes(number, settings, "one") == ("auto",)
+        assert set(choose_modes(number, settings)) <= set(every)
+
+
+def test_a_fault_of_another_mode_is_seen_by_all_oracles(monkeypatch):
+    """Planted: donation takes another argument along. In turns most programs do not ask for it, so it stays unseen."""
+    real = oracles.run_program
+
+    def run(program, mode):
+        if mode == "donated":
+            raise oracles.ChangedArgument("argument 1 was not donated, and is changed")
+        return real(program, mode)
+
+    monkeypatch.setattr(oracles, "run_program", run)
+    seen = {how: [d.mode for d in oracles.judge(ROLLED, choose_modes(0, None, how))] for how in ORACLES}
+    assert seen == {"all": ["donated"], "turns": [], "one": []}
 
 
 def test_a_negative_number_beside_an_unsigned_type_is_left():

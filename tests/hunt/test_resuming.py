@@ -14,10 +14,12 @@ from typing import ClassVar
 import pytest
 
 from meshmark.commands.main import main
+from meshmark.core import installation
 from meshmark.core.installation import SOURCE
 from meshmark.hunt import findings, hunting, logs
 from meshmark.hunt.generator import draw
 from meshmark.hunt.program import from_json, to_json
+from meshmark.hunt.versions import GENERATOR
 from meshmark.hunt.workers import Answer
 from tests.hunt.stubs import StubSlot
 from tests.interrupts import interruptible
@@ -83,7 +85,7 @@ def whole(hunted, tmp_path):
 
 def outcome(file):
     """What a record says of each program, without times."""
-    lines = [json.loads(text) for text in file.read_text().splitlines()[1:]]
+    lines = [line for line in map(json.loads, file.read_text().splitlines()[1:]) if "resumed" not in line]
     kept = ("invalid", "ops", "differences", "group", "shrunk")
     return {line["n"]: {k: line[k] for k in kept if k in line} for line in lines}
 
@@ -102,6 +104,17 @@ def test_the_rest_alone_is_judged_and_the_end_is_the_same(hunted, whole, tmp_pat
         assert code == 1 and set(judged) == set(range(NUMBER)) - there and set(judged.values()) <= {1}
         assert outcome(file) == outcome(whole)
         assert rows(said) == rows(table[1])
+
+
+def test_a_record_and_a_kept_finding_name_the_commit(hunted, whole, tmp_path):
+    """The head has it, and a line before the programs of each resumed hunt, which may run another commit."""
+    head = json.loads(whole.read_text().splitlines()[0])
+    assert head["suite"] == installation.suite() and head["generator"] == GENERATOR
+    hunted("--resume", whole, "--keep", tmp_path / "store")
+    assert json.loads(whole.read_text().splitlines()[-1])["suite"] == installation.suite()
+    for finding in findings.read_findings(tmp_path / "store"):
+        assert finding.found["suite"] == installation.suite()
+        assert finding.found["generator"] == f"version {GENERATOR} of the generator"
 
 
 def test_a_hunt_says_how_far_it_has_come(hunted, monkeypatch):
@@ -178,6 +191,7 @@ OTHERS = {
     "table": ({"vocabulary": "0123"}, "is of vocabulary 0123 and not .*: go on with the generator"),
     "generator": ({"generator": 99}, "is of generator 99"),
     "topology": ({"topology": "v5e:2x4"}, "go on with --topology v5e:2x4"),
+    "oracles": ({"oracles": "all"}, "is of oracles all and not turns: go on with --oracles all"),
     "devices": ({"devices": 4}, "go on with --num-devices 4"),
     "older": ({"vocabulary": None}, "is of vocabulary none"),
     "other records": ({"hunt": None}, "not a record of a hunt"),
@@ -225,4 +239,4 @@ def test_a_hunt_that_is_interrupted_for_real_goes_on(tmp_path):
     again = [*words, str(more), "--resume", str(file)]
     ended = subprocess.run(again, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0 and f"({len(before)} of them before)" in ended.stdout, ended
-    assert sorted(outcome(file)) == list(range(more)) and len(file.read_text().splitlines()) == more + 1
+    assert sorted(outcome(file)) == list(range(more)) and len(file.read_text().splitlines()) == more + 2

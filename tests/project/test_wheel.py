@@ -145,6 +145,11 @@ def test_a_topology_names_the_extra_that_it_needs(environment):
     assert "libtpu, which is not installed: pip install 'jax[tpu]' 'flatbuffers>=24.3'" in said
 
 
+def test_the_hunt_knows_its_findings(environment):
+    said = environment.meshmark("hunt", "--replay", "update-slice-past-the-edge", code=1)
+    assert "auto: numbers: result 0" in said and '"there": true' in said
+
+
 def test_several_processes(environment):
     command = ["launch", "-n", "2", "--", "meshmark", "test", "--profile", "smoke", "-k", "psum", "-q"]
     said = environment.meshmark(*command, "--record", "ranks.jsonl")

@@ -20,9 +20,9 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--known",
         type=path,
-        default=findings.STORE,
+        default=findings.DEFAULT,
         metavar="DIR",
-        help=f"the store (default {findings.STORE})",
+        help="the store (default: the findings that Meshmark has)",
     )
     add.add_argument(
         "--oldest",
@@ -43,9 +43,11 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a row for each release; returns 0 if that was possible."""
+    if arguments.write:
+        findings.require_directory(arguments.known)
     chosen = [findings.find_finding(name, arguments.known) for name in arguments.findings]
     named = zip(chosen, arguments.findings, strict=True)
-    scripts = {f.name: findings.read_script(name, arguments.known) for f, name in named}
+    scripts = {f.name: reports.read_or_write_script(f, name, arguments.known) for f, name in named}
     every = bisect.list_releases(arguments.oldest)
     environments = bisect.Environments(note, arguments.environments)
     try:

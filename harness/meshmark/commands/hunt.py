@@ -8,20 +8,21 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from meshmark.commands.arguments import devices, natural, path, positive, seconds
 from meshmark.commands.options import add_ranks, of_ranks
+from meshmark.core import installation
 from meshmark.core.errors import BadInput
 from meshmark.core.terminal import note, show, width
 from meshmark.core.text import text_table
 from meshmark.devices import topologies
 from meshmark.devices.environment import cpu_devices
 from meshmark.hunt import findings, generator, logs, places, reports, yields
-from meshmark.hunt.hunting import SHRINK_S, Hunt, table
+from meshmark.hunt.hunting import ORACLES, SHRINK_S, Hunt, table
 from meshmark.hunt.versions import GENERATOR
 from meshmark.hunt.workers import Settings, Slot
 from meshmark.ranks import group as ranks
@@ -61,9 +62,9 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--known",
         type=path,
-        default=findings.STORE,
+        default=findings.DEFAULT,
         metavar="DIR",
-        help=f"the store of known findings (default {findings.STORE})",
+        help="the store of known findings (default: those that Meshmark has)",
     )
     add.add_argument(
         "--keep", type=path, metavar="DIR", help="write each new group of findings into this store"
@@ -77,6 +78,13 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         default=SHRINK_S,
         metavar="S",
         help=f"seconds to make one finding smaller (default {SHRINK_S:.0f})",
+    )
+    add.add_argument(
+        "--oracles",
+        choices=ORACLES,
+        default="turns",
+        help="how many oracles judge each program: automatic axes and NumPy, with another mode in turns (turns, the"
+        " default), with all other modes (all), or automatic axes alone (one)",
     )
     add.add_argument(
         "--num-devices",
@@ -118,8 +126,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.replay:
         return replay(arguments)
     settings, meshes = _place(arguments, arguments.topology)
-    hunt = Hunt(arguments.seed, settings, _weights(arguments), meshes, arguments.shrink)
-    hunt.known = findings.known_groups(findings.read_findings(arguments.known), _jax_version())
+    hunt = Hunt(arguments.seed, settings, _weights(arguments), meshes, arguments.shrink, arguments.oracles)
+    hunt.known = _read_known(arguments.known, note)
     hunt.resume(_open(hunt, arguments, 0 if settings.topology else settings.devices))
     try:
         hunt.run(arguments.minutes, _workers(arguments.workers, settings.backend), note, arguments.programs)
@@ -135,7 +143,18 @@ def run(arguments: argparse.Namespace) -> int:
 ALONE = ("replay", "keep", "topology", "workers")
 """The options that only a hunt in one process can have."""
 
-ALIKE = ("minutes", "programs", "seed", "record", "resume", "deadline", "shrink", "known", "follow")
+ALIKE = (
+    "minutes",
+    "programs",
+    "seed",
+    "record",
+    "resume",
+    "deadline",
+    "shrink",
+    "known",
+    "follow",
+    "oracles",
+)
 """The options that must be equal on all ranks."""
 
 
@@ -145,11 +164,19 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
 
     if given := [f"--{name}" for name in ALONE if getattr(arguments, name)]:
         raise BadInput(f"{', '.join(given)}: works only in one process: start it without a launcher")
-    hunt = Hunt(arguments.seed, Settings(arguments.deadline), _weights(arguments), shrink_s=arguments.shrink)
-    hunt.known = findings.known_groups(findings.read_findings(arguments.known), _jax_version())
+    hunt = Hunt(
+        arguments.seed,
+        Settings(arguments.deadline),
+        _weights(arguments),
+        shrink_s=arguments.shrink,
+        oracles=arguments.oracles,
+    )
+    hunt.known = _read_known(arguments.known, lambda said: None)
     alike = {name: str(getattr(arguments, name)) for name in ALIKE}
     rank = RankHunt(hunt, found, alike, arguments.num_devices, arguments.join)
     hunt.settings = replace(hunt.settings, ranks=rank.group.size)
+    if rank.first:
+        _read_known(arguments.known, note)
     with rank.group.beginning():
         lines = _open(hunt, arguments, rank.devices) if rank.first else []
         rank.resume(lines)
@@ -173,6 +200,14 @@ def show_yields(files: Sequence[Path], store: Path) -> int:
     )
     show(text_table(YIELDS, [*yields.tabulate(found)], width()), ["", meaning])
     return 0
+
+
+def _read_known(store: Path, tell: Callable[[str], None]) -> Mapping[str, str]:
+    """The known groups of this release of JAX; a warning, by `tell`, if the store has no finding."""
+    every = findings.read_findings(store)
+    if not every:
+        tell(findings.describe_empty(store))
+    return findings.known_groups(every, _jax_version())
 
 
 def _weights(arguments: argparse.Namespace) -> dict[str, float]:
@@ -211,13 +246,14 @@ def _open(hunt: Hunt, arguments: argparse.Namespace, devices: int) -> list[dict[
     lines: list[dict[str, Any]] = []
     settings = hunt.settings
     head = logs.make_head(
-        hunt.seed, settings.topology, devices, settings.ranks, hunt.weights, settings.backend
+        hunt.seed, settings.topology, devices, settings.ranks, hunt.weights, settings.backend, hunt.oracles
     )
     try:
         if arguments.resume:
             lines, size = logs.read_log(arguments.resume, head)
             os.truncate(arguments.resume, size)
             hunt.out = open(arguments.resume, "a", encoding="utf-8")  # noqa: SIM115 - closed by run
+            hunt.write(logs.mark_resumption())
         elif arguments.record:
             hunt.out = open(arguments.record, "x", encoding="utf-8")  # noqa: SIM115 - closed by run
             hunt.write(logs.stamp(head))
@@ -278,6 +314,7 @@ def keep(hunt: Hunt, settings: Settings, store: Path) -> None:
                 "number": group.numbers[0],
                 "minute": group.minute,
                 "generator": f"version {GENERATOR} of the generator",
+                "suite": installation.suite(),
             }
             if settings.backend != "cpu":
                 found["backend"] = settings.backend

@@ -20,13 +20,19 @@ from meshmark.hunt.program import Program, walk_nodes
 
 CONVOLUTIONS = frozenset(
     (
-        *("lax.conv_general_dilated", "lax.conv_transpose", "lax.conv_general_dilated_patches"),
-        "jnp.convolve",
+        *("lax.conv_general_dilated", "lax.conv_transpose", "lax.conv_general_dilated_patches", "lax.conv"),
+        *("lax.conv_with_general_padding", "lax.conv_general_dilated_local"),
+        *("jnp.convolve", "jnp.correlate", "jnp.polymul"),
     )
 )
 """The operations whose results may be rounded on an accelerator, even if their factors are not."""
 
-KINDS = frozenset(("convolution", "convolve", "convolution_layouts", "convolution_transpose", "patches"))
+KINDS = frozenset(
+    (
+        *("convolution", "convolve", "convolution_layouts", "convolution_transpose", "patches", "correlated"),
+        *("convolutions_by_name", "polynomials"),
+    )
+)
 """The generator's kinds that draw CONVOLUTIONS."""
 
 WHOLE = 2.0**8

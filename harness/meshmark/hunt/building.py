@@ -217,6 +217,24 @@ def _fori(builder: Builder, node: Node, value: Callable[..., Any], values: list[
     return lax.fori_loop(low, high, builder.body(node.bodies[0], values), start)
 
 
+def _switch(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
+    branches = [builder.body(b, values) for b in node.bodies]
+    return lax.switch(value(node.args[0]), branches, *map(value, node.args[1:]))
+
+
+def _while(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
+    """The arguments are the most turns and the start. The bodies are the condition, of the value alone, and a turn, of
+    the number of the turn and the value."""
+    test, turn = (builder.body(b, values) for b in node.bodies)
+    most, start = map(value, node.args)
+    found = lax.while_loop(
+        lambda carry: (carry[0] < most) & test(carry[1]),
+        lambda carry: (carry[0] + 1, turn(*carry)),
+        (0, start),
+    )
+    return found[1]
+
+
 def _shard_map(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
     """The node's kwargs are in_specs, out_specs, axes (the manual axes; all axes if missing) and check_vma."""
     ins, outs = node.kwargs["in_specs"], node.kwargs["out_specs"]
@@ -297,7 +315,9 @@ FORMS: dict[str, Callable[..., Any]] = {
     "scan": _scan,
     "map": _map,
     "cond": _cond,
+    "switch": _switch,
     "fori": _fori,
+    "while": _while,
     "shard_map": _shard_map,
 }
 """The forms, by their name in the data of programs."""

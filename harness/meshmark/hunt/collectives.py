@@ -31,6 +31,32 @@ def psum(d: Draw) -> Node:
     return Node(f"lax.{d.choice(['psum', 'psum', 'pmax', 'pmin'])}", (ref(d.number()), axes))
 
 
+@kind("collective", weight=0.7, rounds=True)
+def pmean(d: Draw) -> Node:
+    """The mean over one or several axes."""
+    axes, _ = _axes(d)
+    return Node("lax.pmean", (ref(d.floating()), axes))
+
+
+@kind("collective", weight=1)
+def shuffled(d: Draw) -> Node:
+    """pshuffle: a permutation by the source of each device."""
+    axes, size = _axes(d)
+    a = d.value(size=3000 // size)
+    return Node("lax.pshuffle", (ref(a), axes, d.permutation(size)))
+
+
+@kind("collective", weight=1)
+def swapped_axes(d: Draw) -> Node:
+    """pswapaxes: a mesh axis and a dimension of its size swapped; or an untiled all_to_all."""
+    axes, size = _axes(d)
+    a = d.value(ndim=1)
+    at = d.choice([k for k, n in enumerate(a.shape) if n == size])
+    if d.chance(0.5):
+        return Node("lax.pswapaxes", (ref(a), axes, at))
+    return Node("lax.all_to_all", (ref(a), axes, at, d.integer(0, a.ndim - 1)))
+
+
 @kind("collective", weight=1.5)
 def all_gather(d: Draw) -> Node:
     """all_gather along any dimension."""

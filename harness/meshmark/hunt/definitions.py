@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from meshmark.hunt.program import Node, Program
+from meshmark.hunt.references import REFERENCES, Undefined
 from meshmark.hunt.values import make_inputs
 
-KINDS = frozenset(("float32", "float64", "int32", "int64", "uint8", "bool"))
+KINDS = frozenset(
+    ("float32", "float64", "int32", "int64", "uint8", "uint32", "uint64", "bool", "complex64", "complex128")
+)
 """The dtypes that NumPy computes as JAX does, except that its result dtypes may differ and are cast."""
-
-
-class Undefined(Exception):
-    """The program has an operation or a dtype that no definition covers; the message names it."""
 
 
 def take_slice(x: np.ndarray, start: Sequence[int], stop: Sequence[int], stride: Any = None) -> np.ndarray:
@@ -160,10 +159,10 @@ def sort(x: np.ndarray, axis: int = -1, descending: bool = False) -> np.ndarray:
     return np.take_along_axis(x, find_order(x, axis, descending), axis)
 
 
-def top_k(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """lax.top_k. Of equal elements the one with the lower index comes first."""
-    order = find_order(x, -1, True)[..., :k]
-    return np.take_along_axis(x, order, -1), order
+def top_k(x: np.ndarray, k: int, axis: int = -1) -> tuple[np.ndarray, np.ndarray]:
+    """lax.top_k and jnp.top_k. Of equal elements the one with the lower index comes first."""
+    order = np.take(find_order(x, axis, True), range(k), axis)
+    return np.take_along_axis(x, order, axis), order
 
 
 def multiply(subscripts: str, *arrays: np.ndarray) -> np.ndarray:
@@ -178,6 +177,7 @@ COMPARISONS = frozenset(
 )
 
 DEFINITIONS: dict[str, Callable[..., Any]] = {
+    **REFERENCES,
     **{
         f"jnp.{name}": getattr(np, name)
         for name in (
@@ -185,7 +185,7 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
             *("where", "greater", "less_equal", "not_equal", "equal", "clip", "sum", "max", "min", "prod"),
             *("argmax", "argmin", "all", "any", "count_nonzero", "matmul", "tril", "triu", "diagonal"),
             *("trace", "bitwise_and", "bitwise_or", "bitwise_xor", "broadcast_to", "expand_dims", "tile"),
-            *("repeat", "concatenate", "stack", "roll", "diff", "searchsorted", "less", "zeros_like"),
+            *("repeat", "concatenate", "stack", "roll", "diff", "less", "zeros_like"),
             *("greater_equal", "moveaxis", "swapaxes", "ravel", "squeeze", "arange", "flip", "tensordot"),
             *("take_along_axis",),
         )
@@ -202,15 +202,19 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
     "lax.rev": np.flip,
     "lax.split": split,
     "lax.top_k": top_k,
+    "jnp.top_k": top_k,
     "lax.dynamic_slice": dynamic_slice,
     "lax.dynamic_update_slice": dynamic_update_slice,
     "lax.cumsum": make_cumulative(np.add),
+    "lax.cumprod": make_cumulative(np.multiply),
+    "lax.cumlogsumexp": make_cumulative(np.logaddexp),
     "lax.cummax": make_cumulative(np.maximum),
     "lax.cummin": make_cumulative(np.minimum),
     **{f"lax.dynamic_{name}_in_dim": make_movement(name) for name in ("slice", "index", "update_slice")},
     "lax.slice_in_dim": slice_in_dim,
     "lax.broadcasted_iota": iota,
     "lax.index_in_dim": make_movement("index"),
+    "lax.dynamic_update_index_in_dim": make_movement("update_slice"),
     "lax.optimization_barrier": lambda x: x,
     "lax.stop_gradient": lambda x: x,
     "getitem": getitem,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from meshmark.hunt.functions import ALWAYS_ROUNDED
 from meshmark.hunt.program import Input, Node
 
 T = TypeVar("T")
@@ -150,6 +151,13 @@ KINDS: dict[str, Kind] = {}
 """All kinds, by name. The modules that define kinds fill it on import."""
 
 
+def start_sum(a: Value) -> Any:
+    """The start of a sum over windows or dimensions: 0.0 for float32, and a zero of its own dtype for the others.
+
+    JAX has the derivative of such a sum only if the start is a constant, and an array is none under jit."""
+    return 0.0 if a.dtype == "float32" else {"call": "jnp.array", "kwargs": {"object": 0, "dtype": a.dtype}}
+
+
 def kind(
     family: str, *, rounds: bool = False, continuous: bool = True, weight: float = 1.0
 ) -> Callable[[Callable[[Draw], Node]], Callable[[Draw], Node]]:
@@ -163,24 +171,44 @@ def kind(
     return register
 
 
-ROUNDING = frozenset(
+ROUNDING = ALWAYS_ROUNDED | frozenset(
     (
-        *("jnp.tanh", "jnp.sin", "jnp.mean", "jnp.var", "lax.cumlogsumexp", "jnp.divide", "jnp.exp"),
+        *("jnp.mean", "jnp.var", "lax.cumlogsumexp"),
         *(
-            "nn.sigmoid",
-            "nn.gelu",
-            "nn.silu",
-            "nn.softmax",
-            "nn.logsumexp",
-            "nn.log_softmax",
-            "nn.standardize",
+            f"nn.{name}"
+            for name in ("softmax", "logsumexp", "log_softmax", "standardize", "logmeanexp", "glu")
         ),
-        *(f"jnp.fft.{name}" for name in ("fft", "ifft", "rfft", "fftn", "ifftn", "rfftn")),
+        *(
+            f"jnp.fft.{name}"
+            for name in (
+                *("fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftn", "ifftn", "rfftn", "irfftn"),
+                *("fft2", "ifft2", "rfft2", "irfft2", "fftfreq", "rfftfreq"),
+            )
+        ),
+        "lax.fft",
         *(
             f"jnp.linalg.{name}"
-            for name in ("inv", "det", "slogdet", "solve", "svdvals", "cholesky", "eigvalsh")
+            for name in (
+                *("inv", "det", "slogdet", "solve", "svdvals", "cholesky", "eigvalsh", "norm", "vector_norm"),
+                *("matrix_norm", "cond", "pinv", "tensorinv", "tensorsolve", "lstsq", "matrix_rank", "qr"),
+                *("svd", "eigh"),
+            )
         ),
-        "nn.dot_product_attention",
+        *(
+            f"lax.linalg.{name}"
+            for name in (
+                *("lu", "cholesky", "svd", "eigh", "qr", "qdwh", "tridiagonal_solve", "cholesky_update"),
+            )
+        ),
+        *(
+            f"jnp.{name}"
+            for name in (
+                *("std", "nanstd", "nanvar", "nanmean", "average", "cov", "corrcoef", "interp", "unwrap"),
+                *("quantile", "percentile", "nanquantile", "nanpercentile", "nanmedian", "polyint", "poly"),
+                *("bartlett", "blackman", "hamming", "hanning", "kaiser", "geomspace", "logspace"),
+            )
+        ),
+        *("lax.polygamma", "lax.polynomial", "lax.pmean", "nn.dot_product_attention"),
     )
 )
 """The operations whose results are not integers, or depend on the order of computation."""
@@ -188,13 +216,15 @@ ROUNDING = frozenset(
 TIED = frozenset(
     (
         *("jnp.max", "jnp.min", "at.max", "at.min", "lax.scatter_max", "lax.scatter_min"),
-        *("jax.ops.segment_max", "jax.ops.segment_min"),
+        *("jax.ops.segment_max", "jax.ops.segment_min", "jnp.amax", "jnp.amin", "jnp.nanmax", "jnp.nanmin"),
+        *("jnp.ptp", "jnp.minmax", "lax.reduce_max", "lax.reduce_min", "lax.reduce"),
+        *("jnp.apply_along_axis", "jnp.apply_over_axes"),
     )
 )
 """The operations whose derivative is split among equal elements: it is divided by their number, and so rounded."""
 
-HALVED = frozenset({"jnp.gradient"})
+HALVED = frozenset({"jnp.gradient", "jnp.trapezoid"})
 """The operations that halve numbers. A loop that repeats one soon needs more bits than float32 has."""
 
-LOOPS = frozenset({"scan", "fori"})
+LOOPS = frozenset({"scan", "fori", "while"})
 """The forms whose body reads what its last turn gave."""

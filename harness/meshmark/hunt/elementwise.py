@@ -88,7 +88,7 @@ def convert(d: Draw) -> Node:
         "int32": ["float32"],
         "uint8": ["int32", "float32"],
     }
-    return Node("lax.convert_element_type", (ref(a), d.choice(to[a.dtype])))
+    return Node(d.choice(["lax.convert_element_type", "jnp.astype"]), (ref(a), d.choice(to[a.dtype])))
 
 
 @kind("elementwise", weight=0.4)

@@ -4,6 +4,9 @@
 results/findings/NAME/finding.json    the data and all that is known about it
 results/findings/NAME/repro.py        the script
 results/findings/NAME/report.md       the text of a report
+
+A store may also be one file with the data of several findings. The package has its findings in this form, so that an
+installation without a checkout knows them.
 """
 
 from __future__ import annotations
@@ -17,11 +20,18 @@ from typing import Any, get_type_hints
 
 from meshmark.core import files
 from meshmark.core.errors import BadInput, unknown
+from meshmark.core.installation import CHECKOUT
 from meshmark.hunt.program import Program, from_json
 from meshmark.records import checking
 
 STORE = Path("results") / "findings"
-"""The path of the store, relative to the working directory of a command."""
+"""The path of the store in a checkout."""
+
+PACKED = Path(__file__).parent / "data" / "findings.json"
+"""The same findings in one file of the package. `python -m meshmark.hunt.packing` makes it."""
+
+DEFAULT = CHECKOUT / STORE if CHECKOUT and (CHECKOUT / STORE).is_dir() else PACKED
+"""The store that commands use unless an option names another one: the checkout's, or the package's."""
 
 SEVERITIES = ("silent", "crash", "internal", "refused")
 """The severities of findings, the worst first: wrong numbers without an error; the process dies; the compiler raises an
@@ -86,34 +96,67 @@ def _wrong(found: Finding) -> str:
 def read_finding(path: Path) -> Finding:
     """Read one finding by its directory, or by the file in it; FindingError if it is not a finding."""
     file = path / "finding.json" if path.is_dir() else path
+    return _from_json(_load(file, path), path)
+
+
+def _load(file: Path, path: Path) -> Any:
     try:
-        found = Finding(**json.loads(files.read_text(file)))
-        if wrong := _wrong(found):
-            raise FindingError(f"{path} is not a finding: {wrong}")
-        return found
-    except FindingError:
-        raise
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        return json.loads(files.read_text(file))
+    except (OSError, ValueError, RecursionError) as error:
         raise FindingError(f"{path} is not a finding: {str(error)[:200]}") from None
 
 
-def find_finding(name: str, store: Path = STORE) -> Finding:
+def _from_json(data: Any, path: Path) -> Finding:
+    try:
+        found = Finding(**data)
+        wrong = _wrong(found)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FindingError(f"{path} is not a finding: {str(error)[:200]}") from None
+    if wrong:
+        raise FindingError(f"{path} is not a finding: {wrong}")
+    return found
+
+
+def find_finding(name: str, store: Path = DEFAULT) -> Finding:
     """Read the finding of this name in the store, or at this path; FindingError, with near names, if there is none."""
+    if store.is_file():
+        every = {f.name: f for f in read_findings(store)}
+        if name in every:
+            return every[name]
     for path in (store / name, Path(name)):
         if path.exists():
             return read_finding(path)
     if names := [f.name for f in read_findings(store)]:
-        raise FindingError(unknown("finding", name, names, f"ls {store}"))
+        raise FindingError(unknown("finding", name, names, f"ls {store}" if store.is_dir() else ""))
     raise FindingError(f"unknown finding {name[:80]!a}: {store} holds none")
 
 
-def read_findings(store: Path = STORE) -> list[Finding]:
-    """Read all findings of a store, the worst first, then by name; FindingError if one can't be read."""
-    found = [read_finding(path.parent) for path in sorted(store.glob("*/finding.json"))]
+def read_findings(store: Path = DEFAULT) -> list[Finding]:
+    """Read all findings of a store, the worst first, then by name; FindingError if one can't be read. A store that is
+    missing has none."""
+    if store.is_file():
+        packed = _load(store, store)
+        if not isinstance(packed, list):
+            raise FindingError(f"{store} is not a store: it is not a list of findings")
+        found = [_from_json(data, store) for data in packed]
+    else:
+        found = [read_finding(path.parent) for path in sorted(store.glob("*/finding.json"))]
     return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), f.name))
 
 
-def read_script(name: str, store: Path = STORE) -> str:
+def pack(found: Iterable[Finding]) -> str:
+    """The text of a store in one file: a JSON list with one finding per line."""
+    lines = [json.dumps(f.to_json(), separators=(",", ":")) for f in found]
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def describe_empty(store: Path) -> str:
+    """A warning for a store without findings."""
+    why = "has no findings" if store.exists() else "does not exist"
+    return f"the store of findings {store} {why}: every finding is reported as new"
+
+
+def read_script(name: str, store: Path = DEFAULT) -> str:
     """Read the text of the script of a finding, named as for `find_finding`; FindingError if it is missing."""
     beside = Path(name) if Path(name).is_dir() else Path(name).parent
     for path in (store / name / "repro.py", beside / "repro.py"):
@@ -137,8 +180,15 @@ def choose_free_name(name: str, store: Path) -> str:
     return next(n for n in names if not (store / n).exists())
 
 
-def write_finding(finding: Finding, script: str, report: str, store: Path = STORE) -> Path:
-    """Write the directory of a finding, and give its path."""
+def require_directory(store: Path) -> None:
+    """FindingError if a store is one file, into which no finding can be written."""
+    if store.is_file():
+        raise FindingError(f"{store} is one file: name a directory of findings to write into it (--known)")
+
+
+def write_finding(finding: Finding, script: str, report: str, store: Path) -> Path:
+    """Write the directory of a finding, and give its path; FindingError if the store is one file."""
+    require_directory(store)
     directory = store / finding.name
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "finding.json").write_text(json.dumps(finding.to_json(), indent=1) + "\n", encoding="utf-8")

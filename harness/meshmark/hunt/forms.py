@@ -135,7 +135,8 @@ def _map(drawing: Drawing, level: Level) -> None:
     out = inside.values[-1]
     if out.dtype == "tuple" or out.expression["v"][0] == "input":
         raise Miss
-    drawing.add(level, Node("map", (a.expression,), {}, (close(inside, 1, [out]),)))
+    kwargs = {"batch_size": d.integer(2, 3)} if d.chance(0.2) else {}
+    drawing.add(level, Node("map", (a.expression,), kwargs, (close(inside, 1, [out]),)))
 
 
 def _scan(drawing: Drawing, level: Level) -> None:
@@ -152,7 +153,9 @@ def _scan(drawing: Drawing, level: Level) -> None:
             new = drawing.add(inside, Node("jnp.add", ({"v": ("input", 0)}, {"v": ("input", 1)})))
             fit.append(new)
     body = close(inside, 2, [fit[-1], ys[-1]])
-    kwargs = {"reverse": True} if d.chance(0.3) else {}
+    kwargs: dict[str, Any] = {"reverse": True} if d.chance(0.3) else {}
+    if d.chance(0.15):
+        kwargs["unroll"] = d.integer(2, 3)
     drawing.add(level, Node("scan", (carry.expression, xs.expression), kwargs, (body,)))
 
 
@@ -167,6 +170,44 @@ def _cond(drawing: Drawing, level: Level) -> None:
         raise Miss
     one, other = close(inside, 1, [fit[-1]]), Body(1, (), (0,))
     drawing.add(level, Node("cond", (flag.expression, a.expression), {}, (one, other)))
+
+
+def _switch(drawing: Drawing, level: Level) -> None:
+    """Two or three branches, chosen by an index that may be out of bounds. One of them returns its argument."""
+    d = choices(drawing, level)
+    a = d.number()
+    index = [v for v in level.values if v.dtype == "int32" and not v.ndim]
+    if index and d.chance(0.5):
+        which = d.choice(index)
+    else:
+        which = d.like((), "int32", {"kind": "data", "data": [d.integer(-1, 3)]})
+    branches = [Body(1, (), (0,))]
+    for _ in range(d.integer(1, 2)):
+        inside = filled(drawing, level, [a], d.integer(1, 2))
+        fit = [v for v in inside.values[1:] if v.shape == a.shape and v.dtype == a.dtype]
+        if not fit:
+            raise Miss
+        branches.insert(d.integer(0, 1), close(inside, 1, [fit[-1]]))
+    drawing.add(level, Node("switch", (which.expression, a.expression), {}, tuple(branches)))
+
+
+def _while(drawing: Drawing, level: Level) -> None:
+    """A loop that ends after some turns, or earlier by a condition on the value. A rounded value has no condition."""
+    d = choices(drawing, level)
+    a = d.number()
+    inside = filled(drawing, level, [Value(None, (), "int32"), a], d.integer(1, 2))
+    fit = [v for v in inside.values[2:] if v.shape == a.shape and v.dtype == a.dtype]
+    if not fit:
+        raise Miss
+    test = Level(level.depth + 1, [Value({"v": ("input", 0)}, a.shape, a.dtype)], [], (), level.within)
+    bound = -(10**6) if drawing.rounded else d.choice([-40, -3, 0, 3])
+    compared = Node("jnp.greater_equal", ({"v": ("input", 0)}, bound))
+    truth = drawing.add(test, Node(d.choice(["jnp.any", "jnp.all"]), (compared,)))
+    bodies = (close(test, 1, [truth]), close(inside, 2, [fit[-1]]))
+    most: Any = d.integer(2, 4)
+    if d.fresh and d.chance(0.3):
+        most = d.like((), "int32", {"kind": "data", "data": [most]}).expression
+    drawing.add(level, Node("while", (most, a.expression), {}, bodies))
 
 
 def _fori(drawing: Drawing, level: Level) -> None:
@@ -216,7 +257,7 @@ def _shard_map(drawing: Drawing, level: Level) -> None:
     entries = [[] for _ in out.shape]
     last = inside.nodes[-1]
     summed: list[str] = []
-    if last.op in ("lax.psum", "lax.pmax", "lax.pmin") and d.chance(0.6):
+    if last.op in ("lax.psum", "lax.pmax", "lax.pmin", "lax.pmean") and d.chance(0.6):
         summed = [last.args[1]] if isinstance(last.args[1], str) else list(last.args[1])
     for name, _ in manual:
         if name not in summed:
@@ -238,6 +279,8 @@ SHARES = {
     "cond": 0.025,
     "map": 0.025,
     "fori": 0.025,
+    "while": 0.02,
+    "switch": 0.02,
     "shard_map": 0.11,
 }
 """The probability that an operation of a program is this form."""
@@ -250,6 +293,8 @@ FORMS: dict[str, Callable[[Drawing, Level], None]] = {
     "cond": _cond,
     "map": _map,
     "fori": _fori,
+    "while": _while,
+    "switch": _switch,
     "shard_map": _shard_map,
 }
 """The function that draws each form."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meshmark.hunt.drawing import INTS, MOST, Draw, Value, kind
+from meshmark.hunt.drawing import INTS, MOST, Draw, Value, kind, start_sum
 from meshmark.hunt.elementwise import ref
 from meshmark.hunt.program import Node
 
@@ -24,7 +24,9 @@ def _at_rest(d: Draw, a: Value) -> tuple[str, Any]:
     name = d.choice(["add", "max", "min"])
     if name != "add" and a.is_float:
         return name, {"float": "-inf" if name == "max" else "inf"}
-    start = {"add": 0, "max": -(2**31), "min": 2**31 - 1}[name]
+    if name == "add":
+        return name, start_sum(a)
+    start = -(2**31) if name == "max" else 2**31 - 1
     return name, {"call": "jnp.array", "kwargs": {"object": start, "dtype": a.dtype}}
 
 
@@ -245,8 +247,8 @@ def several_products(d: Draw) -> Node:
 
 @kind("shape", weight=0.6)
 def rolled_axes(d: Draw) -> Node:
-    """Dimensions merged into one, or an array above its own flip, by jnp.block."""
+    """Dimensions merged into one, or an array above its own flip."""
     a = d.value(ndim=2)
     if d.chance(0.5):
         return Node("lax.collapse", (ref(a), 0, d.integer(1, a.ndim)))
-    return Node("jnp.block", ([[ref(a)], [Node("jnp.flip", (ref(a),), {"axis": 0})]],))
+    return Node("jnp.vstack", ([ref(a), Node("jnp.flip", (ref(a),), {"axis": 0})],))

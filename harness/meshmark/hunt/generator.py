@@ -13,6 +13,8 @@ import jax
 
 from meshmark.core.meshes import shapes
 from meshmark.hunt import (  # noqa: F401 - they fill the vocabulary
+    algebra,
+    arranging,
     collectives,
     elementwise,
     forms,
@@ -20,13 +22,16 @@ from meshmark.hunt import (  # noqa: F401 - they fill the vocabulary
     idioms,
     indexing,
     layers,
+    pointwise,
+    selecting,
+    statistics,
     structural,
     uneven,
     windows,
 )
 from meshmark.hunt.drawing import INTS, KINDS, Draw, Miss, Value
-from meshmark.hunt.levels import Level, cornered, numbered
-from meshmark.hunt.program import Input, Node, Program, Spec, Transform, list_references, prune
+from meshmark.hunt.levels import Level, cornered, has_no_derivative, has_no_pullback, numbered
+from meshmark.hunt.program import Input, Node, Program, Spec, Transform, list_references, prune, walk_nodes
 from meshmark.hunt.values import dtype_of
 
 MESHES = (
@@ -152,33 +157,49 @@ class Drawing:
     def add(self, level: Level, node: Node) -> Value:
         """Append an operation, after those inside its arguments, and give its value. Miss if JAX refuses its types. If
         the result is a tuple, also append at most two of its items, and give the first of these."""
-        node = replace(node, args=self.added(level, node.args))
+        return self._add(level, node, {})
+
+    def _add(self, level: Level, node: Node, made: dict[int, Value]) -> Value:
+        value = self._append(level, node, made)
+        if value.dtype != "tuple":
+            return value
+        count = len(level.types[repr(value.expression)])
+        wanted = self.random.sample(range(count), min(count, 2))
+        found = [self._append(level, Node("item", (value.expression, k)), made) for k in sorted(wanted)]
+        return found[0]
+
+    def _append(self, level: Level, node: Node, made: dict[int, Value]) -> Value:
+        """Append one operation, after those inside its arguments, and give its value, which may be a tuple.
+
+        made: the values of the operations that are appended already, by their identity, so that an operation that is
+        an argument twice is appended once."""
+
+        def entered(expression: Any) -> Any:
+            if isinstance(expression, list):
+                return [entered(item) for item in expression]
+            if not isinstance(expression, Node):
+                return expression
+            if id(expression) not in made:
+                inner = self._append if node.op == "item" else self._add
+                made[id(expression)] = inner(level, expression, made)
+            return made[id(expression)].expression
+
+        args = tuple(map(entered, node.args))
+        node = replace(node, args=args, kwargs={k: entered(v) for k, v in node.kwargs.items()})
         shapes = level.infer(self, node)
         level.nodes.append(node)
         at = {"v": ("node", len(level.nodes) - 1)}
         if isinstance(shapes, tuple):
             value = Value(at, (), "tuple")
-            level.values.append(value)
-            wanted = self.random.sample(range(len(shapes)), min(len(shapes), 2))
-            found = [self.add(level, Node("item", (at, k))) for k in sorted(wanted)]
-            return found[0]
-        below = 0
-        if node.op in ("jnp.argmax", "jnp.argmin", "jnp.argsort") and node.args:
-            source = next((v for v in level.values if v.expression == node.args[0]), None)
-            axis = node.kwargs.get("axis")
-            below = source.shape[axis] if source and axis is not None else 0
-        value = Value(at, shapes.shape, shapes.dtype.name, below)
+        else:
+            below = 0
+            if node.op in ("jnp.argmax", "jnp.argmin", "jnp.argsort") and node.args:
+                source = next((v for v in level.values if v.expression == node.args[0]), None)
+                axis = node.kwargs.get("axis")
+                below = source.shape[axis] if source and axis is not None else 0
+            value = Value(at, shapes.shape, shapes.dtype.name, below)
         level.values.append(value)
         return value
-
-    def added(self, level: Level, arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """Append the operations inside arguments, and give the arguments with references in their place."""
-        found: list[Any] = []
-        for a in arguments:
-            if isinstance(a, list) and any(isinstance(item, Node) for item in a):
-                a = [*self.added(level, a)]
-            found.append(self.add(level, a).expression if isinstance(a, Node) else a)
-        return tuple(found)
 
     def step(self, level: Level) -> None:
         """Add one operation, or a form with a body. It gives up after 30 attempts that raise Miss."""
@@ -281,6 +302,12 @@ class Drawing:
             kind = ""  # rounding may decide which branch of a derivative is taken
         if any(n.kwargs.get("check_vma") is False for n in level.nodes):
             kind = ""  # without the check a cotangent has another meaning
+        if any(map(has_no_derivative, level.nodes)):
+            kind = ""
+        if kind == "vjp" and any(map(has_no_pullback, level.nodes)):
+            kind = "jvp"
+        if kind == "jvp" and any(n.op == "custom_vjp" for n in walk_nodes(level.nodes)):
+            kind = ""
         nodes, outs = numbered(level.nodes, [v.expression for v in outputs], len(self.inputs))
         specs = tuple(self.spec(v.shape) if self.random.random() < 0.5 else None for v in outputs)
         made = Program(self.axes, tuple(self.inputs), tuple(nodes), tuple(outs), specs, x64=self.x64)

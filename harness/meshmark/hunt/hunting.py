@@ -44,19 +44,28 @@ ALONE = TURNS | {5: "eager", 9: "eager"}
 """The same for one device, which has no other order of devices and no other mesh."""
 
 
-def choose_modes(number: int, settings: Settings | None = None) -> tuple[str, ...]:
-    """The modes of program `number`: always automatic axes, another mode in turns, and the comparison of the unsharded
-    program with NumPy (on an accelerator also with a CPU).
+ORACLES = ("all", "turns", "one")
+"""How many oracles judge each program: all modes and comparisons; automatic axes, the comparisons, and another mode in
+turns; or automatic axes alone."""
+
+
+def choose_modes(number: int, settings: Settings | None = None, oracles: str = "turns") -> tuple[str, ...]:
+    """The modes of program `number`, by one of ORACLES. The comparisons are that of the unsharded program with NumPy,
+    and on an accelerator also with a CPU.
 
     A topology has automatic and explicit axes only. Several processes have only modes in which no process needs a whole
     array."""
-    other = (ALONE if settings and settings.devices == 1 else TURNS).get(number % 16)
+    turns = ALONE if settings and settings.devices == 1 else TURNS
+    known = tuple(dict.fromkeys(turns.values()))
+    beside: tuple[str, ...] = (NUMPY,) if not settings or settings.backend == "cpu" else (NUMPY, HOST)
     if settings and settings.topology:
-        return ("auto", "explicit") if other == "explicit" else ("auto",)
-    if settings and settings.ranks > 1:
-        return ("auto", other) if other in ("explicit", "permuted") else ("auto",)
-    beside = (NUMPY,) if not settings or settings.backend == "cpu" else (NUMPY, HOST)
-    return ("auto", *([other] if other else []), *beside)
+        known, beside = ("explicit",), ()
+    elif settings and settings.ranks > 1:
+        known, beside = ("explicit", "permuted"), ()
+    if oracles == "one":
+        return ("auto",)
+    others = known if oracles == "all" else tuple(m for m in known if m == turns.get(number % 16))
+    return ("auto", *others, *beside)
 
 
 WHOLE = 4
@@ -92,6 +101,8 @@ class Hunt:
     meshes: Sequence[Sequence[int]] = ()
     """The shapes of meshes to draw from; all of the generator's shapes if empty."""
     shrink_s: float = SHRINK_S
+    oracles: str = "turns"
+    """One of ORACLES."""
     groups: dict[str, Group] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     before: int = 0
@@ -168,7 +179,7 @@ class Hunt:
 
     def one(self, slot: Judging, number: int, tell: Any, halted: Callable[[], bool]) -> None:
         """Judge program `number`, shrink what it finds, and write its line to the record; nothing if `halted`."""
-        modes = choose_modes(number, self.settings)
+        modes = choose_modes(number, self.settings, self.oracles)
         job: dict[str, Any] = {"draw": [self.seed, number]}
         if self.weights:
             job["weights"] = dict(self.weights)

@@ -55,7 +55,7 @@ def dynamic_update_slice(d: Draw) -> Node:
     return Node("lax.dynamic_update_slice", (ref(a), ref(b), _starts(d, a, list(b.shape))))
 
 
-def _indices(
+def find_indices(
     d: Draw, n: int, shape: tuple[int, ...], *, outside: bool = False, distinct: bool = False
 ) -> Any:
     """Integers that index a dimension of size n: an existing value, or an input. outside: some may be out of bounds.
@@ -84,7 +84,7 @@ def take(d: Draw) -> Node:
     kwargs: dict[str, Any] = {"axis": axis} if mode == "promise_in_bounds" else {"axis": axis, "mode": mode}
     if mode == "fill":
         kwargs["fill_value"] = d.choice([0, 9])
-    return Node("jnp.take", (ref(a), _indices(d, a.shape[axis], shape, outside=outside)), kwargs)
+    return Node("jnp.take", (ref(a), find_indices(d, a.shape[axis], shape, outside=outside)), kwargs)
 
 
 @kind("index", weight=1.2)
@@ -93,7 +93,7 @@ def take_along_axis(d: Draw) -> Node:
     a = d.number(1)
     axis = d.axis(a)
     shape = tuple(d.choice([1, 2, n]) if k == axis else n for k, n in enumerate(a.shape))
-    return Node("jnp.take_along_axis", (ref(a), _indices(d, a.shape[axis], shape)), {"axis": axis})
+    return Node("jnp.take_along_axis", (ref(a), find_indices(d, a.shape[axis], shape)), {"axis": axis})
 
 
 @kind("index", weight=0.8)
@@ -120,7 +120,7 @@ def _index(d: Draw, a: Value) -> list[Any]:
             made.append(d.integer(-n, n - 1))
         else:
             arrays = 1
-            made.append(_indices(d, n, (d.choice([2, 3, 4, 8]),), distinct=True))
+            made.append(find_indices(d, n, (d.choice([2, 3, 4, 8]),), distinct=True))
     return made
 
 
@@ -165,7 +165,7 @@ def scatter(d: Draw) -> Node:
     name = d.choice(["add", "add", "min", "max", "multiply"])
     n = a.shape[0]
     count = d.choice([2, 3, 4, 8])
-    indices = _indices(d, n, (count,), outside=d.chance(0.4))
+    indices = find_indices(d, n, (count,), outside=d.chance(0.4))
     update = d.like((count, *a.shape[1:]), a.dtype)
     kwargs = {"mode": d.choice(["drop", "clip", "fill"])} if d.chance(0.6) else {}
     return Node(f"at.{name}", (ref(a), indices, ref(update)), kwargs)
@@ -176,7 +176,7 @@ def scatter_set(d: Draw) -> Node:
     """Rows set at distinct indices."""
     a = d.number(1)
     count = d.choice([k for k in (1, 2, 3, 4, 8) if k <= a.shape[0]])
-    indices = _indices(d, a.shape[0], (count,), distinct=True)
+    indices = find_indices(d, a.shape[0], (count,), distinct=True)
     update = d.like((count, *a.shape[1:]), a.dtype)
     kwargs = {"unique_indices": True} if d.chance(0.4) else {}
     return Node("at.set", (ref(a), indices, ref(update)), kwargs)
@@ -187,7 +187,7 @@ def segment_sum(d: Draw) -> Node:
     """Sums by segment."""
     a = d.number(1)
     n = d.choice([2, 3, 4, 8])
-    ids = _indices(d, n, (a.shape[0],))
+    ids = find_indices(d, n, (a.shape[0],))
     return Node("jax.ops.segment_sum", (ref(a), ids), {"num_segments": n})
 
 
@@ -199,7 +199,7 @@ def gather_general(d: Draw) -> Node:
     count = d.choice([2, 3, 4, 8])
     sizes = [d.integer(1, n) if i == k else d.choice([n, n, max(1, n - 1)]) for i, n in enumerate(a.shape)]
     collapse = sizes[k] == 1 and d.chance(0.5)
-    indices = _indices(d, a.shape[k], (count, 1), outside=d.chance(0.6))
+    indices = find_indices(d, a.shape[k], (count, 1), outside=d.chance(0.6))
     offset = list(range(1, 1 + a.ndim - collapse))
     numbers = {
         "call": "lax.GatherDimensionNumbers",
@@ -222,7 +222,7 @@ def scatter_general(d: Draw) -> Node:
     k = d.axis(a)
     count = d.choice([1, 2, 3, 4])
     sizes = [d.integer(1, n) if i == k else n for i, n in enumerate(a.shape)]
-    indices = _indices(d, a.shape[k], (count, 1), outside=d.chance(0.6))
+    indices = find_indices(d, a.shape[k], (count, 1), outside=d.chance(0.6))
     update = d.like((count, *sizes), a.dtype)
     numbers = {
         "call": "lax.ScatterDimensionNumbers",
@@ -245,7 +245,7 @@ def gather_points(d: Draw) -> Node:
     sizes = [d.integer(1, n) if i in dims else n for i, n in enumerate(a.shape)]
     gone = [i for i in dims if sizes[i] == 1 and d.chance(0.5)]
     outside = d.chance(0.5)
-    indices = _indices(d, min(a.shape[i] for i in dims), (count, 2), outside=outside)
+    indices = find_indices(d, min(a.shape[i] for i in dims), (count, 2), outside=outside)
     numbers = {
         "call": "lax.GatherDimensionNumbers",
         "kwargs": {
@@ -265,7 +265,7 @@ def scatter_points(d: Draw) -> Node:
     count = d.choice([1, 2, 3, 4, 8])
     sizes = [d.integer(1, n) if i in dims else n for i, n in enumerate(a.shape)]
     gone = [i for i in dims if sizes[i] == 1 and d.chance(0.5)]
-    indices = _indices(d, min(a.shape[i] for i in dims), (count, 2), outside=d.chance(0.5))
+    indices = find_indices(d, min(a.shape[i] for i in dims), (count, 2), outside=d.chance(0.5))
     left = [n for i, n in enumerate(sizes) if i not in gone]
     update = d.like((count, *left), a.dtype)
     numbers = {
@@ -287,7 +287,7 @@ def put_along_axis(d: Draw) -> Node:
     axis = d.axis(a)
     shape = tuple(1 if k == axis else n for k, n in enumerate(a.shape))
     update = d.like(shape, a.dtype)
-    args = (ref(a), _indices(d, a.shape[axis], shape), ref(update), axis)
+    args = (ref(a), find_indices(d, a.shape[axis], shape), ref(update), axis)
     return Node("jnp.put_along_axis", args, {"inplace": False})
 
 

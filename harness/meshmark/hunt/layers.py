@@ -24,7 +24,7 @@ def _square(d: Draw) -> tuple[Any, int]:
     return Node("lax.slice", (small, [0] * a.ndim, limits)), n
 
 
-def _dominant(d: Draw) -> tuple[Any, int]:
+def dominant_matrices(d: Draw) -> tuple[Any, int]:
     """(diagonally dominant matrices, which are well conditioned; their side)."""
     small, n = _square(d)
     eye = Node("jnp.eye", (n,))
@@ -34,7 +34,7 @@ def _dominant(d: Draw) -> tuple[Any, int]:
 @kind("algebra", rounds=True, weight=0.8)
 def decomposition(d: Draw) -> Node:
     """Inverses, determinants, solutions and singular values, which have no free signs."""
-    a, n = _dominant(d)
+    a, n = dominant_matrices(d)
     which = d.choice(["inv", "det", "slogdet", "solve", "svdvals"])
     if which == "solve":
         b = d.like((n, d.choice([1, 2, 4, 8])), "float32")
@@ -45,7 +45,7 @@ def decomposition(d: Draw) -> Node:
 @kind("algebra", rounds=True, weight=0.6)
 def symmetric(d: Draw) -> Node:
     """The Cholesky factor or the eigenvalues of symmetrized matrices."""
-    a, _ = _dominant(d)
+    a, _ = dominant_matrices(d)
     if d.chance(0.5):
         return Node("jnp.linalg.cholesky", (a,), {"symmetrize_input": True})
     return Node("jnp.linalg.eigvalsh", (a,), {"symmetrize_input": True})

@@ -12,7 +12,7 @@ import jax
 
 from meshmark.hunt.building import Builder
 from meshmark.hunt.drawing import Miss, Value
-from meshmark.hunt.program import Node, Program, list_references, renumber
+from meshmark.hunt.program import Node, Program, list_references, renumber, walk_nodes
 from meshmark.hunt.values import dtype_of
 
 if TYPE_CHECKING:
@@ -86,7 +86,13 @@ class Level:
         return found
 
 
-COLLECTIVES = ("psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute")
+COLLECTIVES = (
+    *("psum", "pmax", "pmin", "pmean", "all_gather", "psum_scatter", "all_to_all", "ppermute"),
+    *("pshuffle", "pswapaxes"),
+)
+
+SUMS = ("psum", "pmax", "pmin", "pmean")
+"""The collectives whose result is the same along their axes."""
 
 
 def accepted(nodes: Sequence[Node], varies: Sequence[set[str]]) -> bool:
@@ -107,16 +113,60 @@ def accepted(nodes: Sequence[Node], varies: Sequence[set[str]]) -> bool:
             axes = {named} if isinstance(named, str) else set(named)
         if name in COLLECTIVES and not axes <= read:
             return False
-        known["node", k] = read - axes if name in ("psum", "pmax", "pmin") else read | axes
+        known["node", k] = read - axes if name in SUMS else read | axes
     return True
+
+
+CORNERS = (
+    *(
+        "max",
+        "min",
+        "abs",
+        "sign",
+        "clip",
+        "clamp",
+        "sort",
+        "top_k",
+        "relu",
+        "nn.elu",
+        "selu",
+        "celu",
+        "hard_",
+    ),
+    *("sparse_", "median", "linalg", "ptp", "partition", "quantile", "percentile"),
+)
+"""Parts of the names of operations whose derivative may jump."""
 
 
 def cornered(node: Node) -> bool:
     """Whether the derivative of an operation, or of one in its bodies, may be discontinuous."""
     said = f"{node.op} {node.args}"
+    return any(word in said for word in CORNERS) or any(cornered(n) for b in node.bodies for n in b.nodes)
+
+
+NO_DERIVATIVE = frozenset(
+    ("lax.scatter_mul", "at.multiply", "lax.scatter_apply", "at.apply", "lax.pmax", "lax.pmin", "lax.betainc")
+)
+"""The operations of which JAX has no derivative, or none by some of their arguments."""
+
+
+def has_no_derivative(node: Node) -> bool:
+    """Whether JAX has no derivative of an operation or of one in its bodies: of NO_DERIVATIVE, and of a sum over
+    windows of floats whose start is an array (see `meshmark.hunt.drawing.start_sum`)."""
+    return any(n.op in NO_DERIVATIVE or _starts_from_an_array(n) for n in walk_nodes([node]))
+
+
+def _starts_from_an_array(node: Node) -> bool:
+    if node.op != "lax.reduce_window" or not isinstance(node.args[1], dict):
+        return False
+    return "float" in node.args[1].get("kwargs", {}).get("dtype", "")
+
+
+def has_no_pullback(node: Node) -> bool:
+    """Whether JAX has no reverse derivative of an operation: of a loop whose length is a value."""
     return any(
-        w in said for w in ("max", "min", "abs", "sign", "clip", "sort", "top_k", "relu", "median", "linalg")
-    ) or any(cornered(n) for b in node.bodies for n in b.nodes)
+        n.op == "while" or (n.op == "fori" and isinstance(n.args[1], dict)) for n in walk_nodes([node])
+    )
 
 
 def numbered(nodes: Sequence[Node], outputs: Sequence[Any], inputs: int) -> tuple[list[Node], list[int]]:

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from meshmark.core import files
+from meshmark.core import files, installation
 from meshmark.core.errors import BadInput
 from meshmark.hunt.versions import GENERATOR, vocabulary
 from meshmark.records.reading import MOST_BYTES
@@ -28,6 +28,7 @@ SAME = {
     "backend": "JAX_PLATFORMS={}",
     "ranks": "{} processes",
     "weights": "the weights {}",
+    "oracles": "--oracles {}",
     "jax": "JAX {}",
     "generator": "version {} of the generator",
     "vocabulary": "the generator that it was drawn by",
@@ -35,7 +36,7 @@ SAME = {
 """The fields of the head that must be the same when a hunt is resumed, and how to get an older value."""
 
 
-BEFORE = {"ranks": 1, "weights": {}, "backend": "cpu"}
+BEFORE = {"ranks": 1, "weights": {}, "backend": "cpu", "oracles": "turns"}
 """The values of fields that older records lack."""
 
 
@@ -46,8 +47,9 @@ def make_head(
     ranks: int = 1,
     weights: Mapping[str, float] | None = None,
     backend: str = "cpu",
+    oracles: str = "turns",
 ) -> dict[str, Any]:
-    """The first line of a record: all that decides which program has which number.
+    """The first line of a record: all that decides which program has which number, and how it is judged.
 
     ranks: how many processes judge each program together. devices: the number of devices of all ranks."""
     return {
@@ -61,12 +63,23 @@ def make_head(
         "vocabulary": vocabulary(),
         "ranks": ranks,
         "weights": dict(weights or {}),
+        "oracles": oracles,
     }
 
 
 def stamp(now: Mapping[str, Any]) -> dict[str, Any]:
-    """A head with the current time, in UTC, as "started"."""
-    return dict(now) | {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    """A head with the current time in UTC as "started", and the state of the suite as "suite": its version, its commit,
+    whether its files are as committed, and their digest."""
+    return dict(now) | {"started": _utc(), "suite": installation.suite()}
+
+
+def mark_resumption() -> dict[str, Any]:
+    """The line of a record before the programs of a resumed hunt: the time in UTC, and the state of the suite."""
+    return {"resumed": _utc(), "suite": installation.suite()}
+
+
+def _utc() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def read_log(path: Path, now: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:

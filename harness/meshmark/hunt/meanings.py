@@ -48,6 +48,11 @@ def ppermute(x: Any, axis_name: Axes, perm: Sequence[Sequence[int]]) -> Any:
     return jnp.where(source >= 0, every[jnp.maximum(source, 0)], jnp.zeros_like(x))
 
 
+def pshuffle(x: Any, axis_name: Axes, perm: Sequence[int]) -> Any:
+    """lax.pshuffle."""
+    return ppermute(x, axis_name, [(source, to) for to, source in enumerate(perm)])
+
+
 def all_gather(x: Any, axis_name: Axes, *, axis: int = 0, tiled: bool = False) -> Any:
     """lax.all_gather."""
     every = jnp.moveaxis(gathered(x, axis_name), 0, axis)
@@ -73,8 +78,15 @@ def all_to_all(x: Any, axis_name: Axes, split_axis: int, concat_axis: int, *, ti
     return lax.all_to_all(varying, axis_name, split_axis, concat_axis, tiled=tiled)
 
 
+def pswapaxes(x: Any, axis_name: Axes, axis: int) -> Any:
+    """lax.pswapaxes."""
+    return all_to_all(x, axis_name, axis, axis)
+
+
 MEANINGS: dict[str, Callable[..., Any]] = {
     "lax.ppermute": ppermute,
+    "lax.pshuffle": pshuffle,
+    "lax.pswapaxes": pswapaxes,
     "lax.all_gather": all_gather,
     "lax.psum_scatter": psum_scatter,
     "lax.all_to_all": all_to_all,

@@ -207,9 +207,10 @@ def apply_jit(
 
 
 def run_program(program: Program, mode: str) -> list[Any]:
-    """Run a program over its mesh on the devices of this process; gives one jax.Array per output.
+    """Run a program over its mesh on the devices of this process; gives one finished jax.Array per output.
 
-    Raises JAX's own errors, Inapplicable if the program does not have this mode, and ChangedArgument."""
+    Raises JAX's own errors, also those that come only while a program runs, Inapplicable if the program does not have
+    this mode, and ChangedArgument."""
     devices = jax.devices()
     if mode == "permuted":
         devices = permute_devices(devices[: program.mesh_size])
@@ -219,10 +220,13 @@ def run_program(program: Program, mode: str) -> list[Any]:
     with jax.enable_x64(program.x64):
         arrays = make_inputs(program)
         given = [jax.device_put(x, place) for x, place in zip(arrays, places, strict=True)]
-        if mode == "eager":
-            return list(Builder(program, "auto", mesh).function()(*given))
         donate = tuple(range(0, len(given), 2)) if mode == "donated" else ()
-        found = list(apply_jit(program, mode, mesh, lambda function: function(*given), donate))
+        if mode == "eager":
+            found = list(Builder(program, "auto", mesh).function()(*given))
+        else:
+            found = list(apply_jit(program, mode, mesh, lambda function: function(*given), donate))
+        # An error of the running program must come here, and not where the results are compared.
+        jax.block_until_ready(found)
     for k in range(1, len(given), 2) if donate else ():
         if given[k].is_deleted() or not np.array_equal(
             arrays[k], given[k], equal_nan=arrays[k].dtype.kind == "f"
@@ -260,9 +264,9 @@ def turn_mesh(program: Program) -> Program:
 
 
 def compare_with_definition(program: Program, known: Truth, rounded: bool) -> Difference | None:
-    """The difference between the unsharded program and NumPy; None if there is none. Inapplicable if the program is not
-    exact, or has an operation without a definition."""
-    if rounded or program.special or known.largest >= EXACT:
+    """The difference between the unsharded program and NumPy; None if there is none. Inapplicable if the program has
+    special values or too large ones, or an operation without a definition."""
+    if program.special or known.largest >= EXACT:
         raise Inapplicable("no exact numbers")
     try:
         with jax.enable_x64(program.x64), np.errstate(all="ignore"):
@@ -270,7 +274,10 @@ def compare_with_definition(program: Program, known: Truth, rounded: bool) -> Di
     except (definitions.Undefined, OverflowError) as error:  # NumPy refuses -1 as an unsigned integer
         raise Inapplicable(str(error)) from None
     for k, (want, seen) in enumerate(zip(found, known.results, strict=True)):
-        if want.shape != seen.shape or (wrong := np.asarray(want != seen)).any():
+        if (
+            want.shape != seen.shape
+            or (wrong := _wrong(seen, want, derive_tolerance(known, want, rounded))).any()
+        ):
             text = f"result {k} of one device differs from NumPy"
             if want.shape == seen.shape:
                 at = tuple(np.argwhere(wrong)[0].tolist())

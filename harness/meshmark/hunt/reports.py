@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from meshmark.hunt.findings import Finding, write_finding
+from meshmark.hunt.findings import Finding, read_script, write_finding
 from meshmark.hunt.oracles import ALONE, HOST
 from meshmark.hunt.program import Program, from_json
 from meshmark.hunt.scripts import write_script
@@ -40,6 +40,11 @@ def refresh(finding: Finding, store: Path) -> None:
     """Write a finding again, with a new script and report."""
     script = script_of(finding)
     write_finding(finding, script, report_of(finding, script), store)
+
+
+def read_or_write_script(finding: Finding, name: str, store: Path) -> str:
+    """The script in a finding's directory, named as for `findings.find_finding`; a new one if the store is one file."""
+    return script_of(finding) if store.is_file() and not Path(name).exists() else read_script(name, store)
 
 
 def name_of(key: str) -> str:

@@ -220,11 +220,11 @@ def drop_unread_wrt(program: Program) -> Program:
 
 
 def inline_bodies(program: Program) -> Iterator[Program]:
-    """The body of a remat, custom_vjp, cond (its first branch) or shard_map in place of the call."""
+    """The body of a remat, custom_vjp, cond or switch (its first branch) or shard_map in place of the call."""
     for k, node in enumerate(program.nodes):
-        if node.op not in ("remat", "custom_vjp", "cond", "shard_map") or not node.bodies:
+        if node.op not in ("remat", "custom_vjp", "cond", "switch", "shard_map") or not node.bodies:
             continue
-        args = node.args[1:] if node.op == "cond" else node.args
+        args = node.args[1:] if node.op in ("cond", "switch") else node.args
         yield from _inline(program, k, node.bodies[0], args)
 
 

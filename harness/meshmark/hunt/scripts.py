@@ -153,7 +153,7 @@ def _lines(
     for k, node in enumerate(nodes):
         functions = []
         for b, body in enumerate(node.bodies):
-            name = f"{prefix}body{k}{'ab'[b] if len(node.bodies) > 1 else ''}"
+            name = f"{prefix}body{k}{'abc'[b] if len(node.bodies) > 1 else ''}"
             lines += [indent + line for line in _body(body, name, names)]
             if node.op == "custom_vjp":
                 lines += [
@@ -211,6 +211,12 @@ def _call(node: Node, names: list[str], outer: list[str], functions: list[str]) 
         return f"lax.{op}({', '.join([functions[0], *args, *kwargs])})"
     if op == "cond":
         return f"lax.cond({', '.join([args[0], *functions, *args[1:]])})"
+    if op == "switch":
+        return f"lax.switch({', '.join([args[0], '[' + ', '.join(functions) + ']', *args[1:]])})"
+    if op == "while":
+        test, turn = functions
+        more = f"lambda c: (c[0] < {args[0]}) & {test}(c[1])"
+        return f"lax.while_loop({more}, lambda c: (c[0] + 1, {turn}(*c)), (0, {args[1]}))[1]"
     if op == "fori":
         return f"lax.fori_loop({', '.join([*args[:2], functions[0], args[2]])})"
     if op == "shard_map":

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meshmark.hunt.drawing import MOST, Draw, Miss, Value, kind
+from meshmark.hunt.drawing import MOST, Draw, Miss, Value, kind, start_sum
 from meshmark.hunt.elementwise import ref
 from meshmark.hunt.idioms import rows
 from meshmark.hunt.program import Node
@@ -96,13 +96,12 @@ def uneven_windows(d: Draw) -> Node:
     size = d.integer(2, 3)
     if n < size:
         raise Miss
-    zero = {"call": "jnp.array", "kwargs": {"object": 0, "dtype": a.dtype}}
     kwargs: dict[str, Any] = {
         "window_dimensions": [size if k == axis else 1 for k in range(a.ndim)],
         "window_strides": [d.integer(1, size) if k == axis else 1 for k in range(a.ndim)],
         "padding": d.choice(["VALID", "SAME"]),
     }
-    return _placed(d, Node("lax.reduce_window", (part, zero, {"name": "lax.add"}), kwargs), a.ndim)
+    return _placed(d, Node("lax.reduce_window", (part, start_sum(a), {"name": "lax.add"}), kwargs), a.ndim)
 
 
 @kind("uneven", weight=4)

@@ -4,22 +4,22 @@
 import hashlib
 from pathlib import Path
 
-GENERATOR = 9
+GENERATOR = 10
 """The version of the generator. A change that gives another program for the same seed and number raises it."""
 
 SOURCES = (
+    *("generator", "levels", "forms", "drawing", "values", "functions"),
     *(
-        "generator",
-        "levels",
-        "forms",
-        "drawing",
-        "values",
+        "algebra",
+        "arranging",
         "collectives",
         "elementwise",
         "general_vocabulary",
         "idioms",
+        "indexing",
+        "layers",
     ),
-    *("indexing", "layers", "structural", "uneven", "windows"),
+    *("pointwise", "selecting", "statistics", "structural", "uneven", "windows"),
 )
 """The modules that draw."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meshmark.hunt.drawing import Draw, kind
+from meshmark.hunt.drawing import Draw, kind, start_sum
 from meshmark.hunt.elementwise import ref
 from meshmark.hunt.program import Node
 
@@ -162,8 +162,7 @@ def running_window(d: Draw) -> Node:
     if d.chance(0.4):
         pad[axis] = [0, n - 1]
     kwargs = {"window_dimensions": dims, "window_strides": [1] * a.ndim, "padding": pad}
-    init: Any = {"call": "jnp.array", "kwargs": {"object": 0, "dtype": a.dtype}}
-    return Node("lax.reduce_window", (ref(a), init, {"name": "lax.add"}), kwargs)
+    return Node("lax.reduce_window", (ref(a), start_sum(a), {"name": "lax.add"}), kwargs)
 
 
 @kind("window", rounds=True, weight=0.5)

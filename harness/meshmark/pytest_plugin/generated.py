@@ -48,8 +48,14 @@ def choose_programs(config: pytest.Config) -> list[Generated]:
 
 
 def store(config: pytest.Config) -> Path:
-    """The store of findings of this checkout."""
-    return Path(config.getoption("findings") or config.rootpath / findings.STORE)
+    """The store of known findings."""
+    return Path(config.getoption("findings") or findings.DEFAULT)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Warn of a store without findings: nothing that fails is known then."""
+    if not findings.read_findings(store(config)):
+        config.issue_config_time_warning(pytest.PytestWarning(findings.describe_empty(store(config))), 2)
 
 
 @pytest.fixture(scope="session")

@@ -154,7 +154,7 @@ def add_options(parser: pytest.Parser) -> None:
         type=Path,
         default=None,
         metavar="DIR",
-        help="the findings that are known (default results/findings of the checkout)",
+        help="the findings that are known (default: those that Meshmark has)",
     )
     group = parser.getgroup(
         "meshmark-ranks", "Meshmark over several processes (each runs this command)", after="meshmark"

@@ -1,0 +1,27 @@
+"""A bitwise reduction of a sharded dimension does not compile for CPU
+"""
+
+import sys
+
+import jax
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+jax.config.update("jax_num_cpu_devices", 2)  # for CPU alone
+assert len(jax.devices()) >= 2, "this needs 2 devices"
+mesh = Mesh(np.array(jax.devices()[:2]), ("x",))
+print("jax", jax.__version__, "on", *mesh.devices.flat)
+
+
+def f(a):
+    return lax.reduce_xor(a, (0,))
+
+
+a = np.array([False, True], bool).reshape(2, 1)
+
+program = jax.jit(f)
+placed = jax.device_put(a, NamedSharding(mesh, P("x")))
+out = program(placed)
+jax.block_until_ready(out)
+print("no exception, as expected")
