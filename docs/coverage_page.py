@@ -3,7 +3,7 @@
 
 from collections import Counter
 
-from docs import package
+from docs import gradients, package
 from docs.commands_page import cell
 
 INTRODUCTION = """# Coverage
@@ -103,5 +103,12 @@ def by_name() -> list[str]:
 def page() -> str:
     """The Markdown of the page."""
     return "\n".join(
-        [INTRODUCTION, *by_operation(package.coverage()), *by_transformation(), *by_function(), *by_name()]
+        [
+            INTRODUCTION,
+            *by_operation(package.coverage()),
+            *gradients.lines(),
+            *by_transformation(),
+            *by_function(),
+            *by_name(),
+        ]
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "harness"))
 
+from docs import gradients
 from meshmark.commands.main import parser as commands
 from meshmark.core import meshes
 from meshmark.devices.facts import Facts
@@ -142,7 +143,7 @@ def coverage() -> list[Coverage]:
         )
         reasons = {mode: _absence(operation, mode) for mode, count in cases.items() if not count}
         if not gradient:
-            reasons["gradient"] = _without_gradient(operation)
+            reasons["gradient"] = _plain_reason(operation) or gradients.reason(name)
         found.append(Coverage(name, cases, reasons, gradient))
     return found
 
@@ -194,8 +195,8 @@ def _absence(operation: Operation, mode: str) -> str:
     return reason or "its cases weigh more than the full profile takes: `--case` runs one"
 
 
-def _without_gradient(operation: Operation) -> str:
-    """Why there is no gradient of an operation."""
+def _plain_reason(operation: Operation) -> str:
+    """The reason that the plan of an operation gives for having no gradient; "" if it gives none."""
     plan = operation.plan(_ordinary(operation))
     if operation.modes == ("host",):
         return "it is a call from the host, and no program"
@@ -203,4 +204,4 @@ def _without_gradient(operation: Operation) -> str:
         return "it has no argument"
     if not any(kind.startswith(("float", "bfloat", "complex")) for kind in (r.dtype for r in plan.results)):
         return "its result is no real number"
-    return "not covered yet"
+    return ""

@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 import jax
@@ -113,6 +114,32 @@ def test_the_sample_holds_a_quarter_of_the_faults_and_each_family_that_catches_a
 @pytest.mark.parametrize("name", [n for n, f in CATALOGUE.items() if f.core])
 def test_the_core_is_caught_by_smoke(name):
     assert hunt(CATALOGUE[name], in_order(CATALOGUE[name], "smoke"), ISSUES).caught
+
+
+MOST = 60
+"""The most cases that the selection of a fault may name. A fault that needs more is not a specific one."""
+
+
+@cache
+def selected(likely: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[Case, ...]:
+    """The cases of the standard profile that a selection names."""
+    return tuple(cases.cases(Selection("standard", **dict(likely)), jax.device_count()))
+
+
+def badly_selected(catalogue: dict[str, Fault]) -> dict[str, int]:
+    """The faults whose selection names too many cases or none, with the number of cases."""
+    numbers = {n: sum(map(f.only, selected(tuple(f.likely.items())))) for n, f in catalogue.items()}
+    return {name: number for name, number in numbers.items() if not 0 < number <= MOST}
+
+
+def test_no_fault_selects_a_whole_operation():
+    assert badly_selected(CATALOGUE) == {}
+    broad, empty = (
+        replace(CATALOGUE["lost shard"], likely={"operations": ("psum",)}),
+        replace(CATALOGUE["lost shard"], only=lambda case: False),
+    )
+    assert badly_selected({"broad": broad})["broad"] > MOST
+    assert badly_selected({"empty": empty}) == {"empty": 0}
 
 
 def test_the_catalogue_is_as_large_as_promised():

@@ -49,7 +49,7 @@ def overwrite(array: jax.Array) -> None:
     ctypes.memset(data.unsafe_buffer_pointer(), 0x55, min(4, data.nbytes))
 
 
-@fault(operations=("psum", "all_gather"))
+@fault(operations=("psum",), meshes=("2x4",))
 def every_call_gives_the_results_of_the_first():
     def make():
         first = []
@@ -63,7 +63,7 @@ def every_call_gives_the_results_of_the_first():
     return calls(make)
 
 
-@fault(operations=("matmul", "psum"))
+@fault(operations=("matmul", "psum"), meshes=("2x4",), modes=("auto",))
 def every_call_reads_the_inputs_of_the_first():
     def make():
         first = []
@@ -77,7 +77,7 @@ def every_call_reads_the_inputs_of_the_first():
     return calls(make)
 
 
-@fault(operations=("psum", "all_gather"))
+@fault(operations=("psum",), meshes=("2x4",))
 def a_call_overwrites_the_results_of_the_call_before():
     def make():
         before = []
@@ -94,7 +94,7 @@ def a_call_overwrites_the_results_of_the_call_before():
     return calls(make)
 
 
-@fault(operations=("ppermute", "psum"))
+@fault(operations=("ppermute", "psum"), meshes=("2x4",), modes=("auto",))
 def a_call_changes_its_argument():
     def make():
         def call(compiled, arguments):
@@ -107,7 +107,7 @@ def a_call_changes_its_argument():
     return calls(make)
 
 
-@fault(operations=("ppermute", "psum"))
+@fault(operations=("ppermute", "psum"), meshes=("2x4",), modes=("auto",))
 def a_call_deletes_its_argument():
     def make():
         def call(compiled, arguments):
@@ -143,7 +143,7 @@ def dressed(array: jax.Array, sharding: NamedSharding) -> jax.Array:
     return jax.make_array_from_single_device_arrays(array.shape, sharding, parts(array))
 
 
-@fault(operations=("psum",))
+@fault(operations=("psum",), meshes=("2x4",))
 def the_axes_of_the_mesh_are_renamed():
     def change(array):
         mesh = array.sharding.mesh
@@ -167,7 +167,7 @@ def axes_of_size_one_are_dropped_from_a_spec():
     return outputs(change)
 
 
-@fault(operations=("psum",))
+@fault(operations=("psum",), meshes=("2x4",))
 def replicas_are_numbered_backwards():
     def change(array):
         mesh, spec = array.sharding.mesh, array.sharding.spec
@@ -178,7 +178,7 @@ def replicas_are_numbered_backwards():
     return outputs(change)
 
 
-@fault(operations=("psum",))
+@fault(operations=("psum",), meshes=("2x4",))
 def results_lie_in_the_memory_of_the_host():
     return outputs(lambda array: jax.device_put(array, array.sharding.with_memory_kind("pinned_host")))
 
@@ -188,17 +188,17 @@ def seen_as(name: str, value: Any) -> Any:
     return patch.object(type(jax.numpy.zeros(1)), name, property(lambda array: value))
 
 
-@fault(operations=("psum",))
+@fault(operations=("psum",), meshes=("2x4",))
 def results_are_of_weak_type():
     return seen_as("weak_type", True)
 
 
-@fault(operations=("psum",))
+@fault(operations=("psum",), meshes=("2x4",))
 def results_are_not_committed():
     return seen_as("committed", False)
 
 
-@fault(operations=("device_put", "put_get"))
+@fault(operations=("device_put", "put_get"), meshes=("2x4",), sizes=("4KiB",))
 def a_host_call_changes_the_host_array():
     def make(real):
         def device_put(x, *arguments, **options):

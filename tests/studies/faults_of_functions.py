@@ -12,17 +12,17 @@ from jax.sharding import PartitionSpec as P
 from tests.studies.planting import axes_of, fault, patched
 
 
-@fault(core=True, operations=("ppermute",))
+@fault(core=True, operations=("ppermute",), modes=("manual",), sizes=("4KiB",))
 def permutation_reversed():
     return patched(lax, "ppermute", lambda real: lambda x, a, perm: real(x, a, [(j, i) for i, j in perm]))
 
 
-@fault(core=True, operations=("ppermute",))
+@fault(core=True, operations=("ppermute",), modes=("manual",), sizes=("4KiB",))
 def permutation_truncated():
     return patched(lax, "ppermute", lambda real: lambda x, a, perm: real(x, a, list(perm)[:-1]))
 
 
-@fault(core=True, operations=("ppermute",))
+@fault(core=True, operations=("ppermute",), modes=("manual",), sizes=("4KiB",))
 def permutation_off_by_one():
     def make(real):
         def ppermute(x, a, perm):
@@ -34,7 +34,7 @@ def permutation_off_by_one():
     return patched(lax, "ppermute", make)
 
 
-@fault(core=True, operations=("ppermute",))
+@fault(core=True, operations=("ppermute",), modes=("manual",), sizes=("4KiB",))
 def who_receives_nothing_keeps_its_own():
     def make(real):
         def ppermute(x, a, perm):
@@ -47,7 +47,7 @@ def who_receives_nothing_keeps_its_own():
     return patched(lax, "ppermute", make)
 
 
-@fault(core=True, operations=("ppermute",))
+@fault(core=True, operations=("ppermute",), modes=("manual",), sizes=("4KiB",))
 def only_the_first_cycle_is_permuted():
     """xla#45222: of a permutation with several cycles all but the first give zeros."""
 
@@ -66,7 +66,7 @@ def only_the_first_cycle_is_permuted():
     return patched(lax, "ppermute", make)
 
 
-@fault(core=True, operations=("pshuffle",))
+@fault(core=True, operations=("pshuffle",), dtypes=("float32",))
 def shuffle_inverted():
     return patched(
         lax,
@@ -75,12 +75,12 @@ def shuffle_inverted():
     )
 
 
-@fault(core=True, operations=("all_to_all",))
+@fault(core=True, operations=("all_to_all",), modes=("manual",))
 def split_and_concat_axes_swapped():
     return patched(lax, "all_to_all", lambda real: lambda x, a, s, c, **k: real(x, a, c, s, **k))
 
 
-@fault(operations=("all_to_all",))
+@fault(operations=("all_to_all",), modes=("manual",))
 def all_to_all_keeps_the_order_of_senders_reversed():
     def make(real):
         def all_to_all(x, a, s, c, *, tiled, axis_index_groups=None):
@@ -92,7 +92,7 @@ def all_to_all_keeps_the_order_of_senders_reversed():
     return patched(lax, "all_to_all", make)
 
 
-@fault(core=True, operations=("all_gather",))
+@fault(core=True, operations=("all_gather",), modes=("manual",))
 def gathered_in_the_wrong_order():
     def make(real):
         def all_gather(x, a, *, axis, tiled, **k):
@@ -104,7 +104,7 @@ def gathered_in_the_wrong_order():
     return patched(lax, "all_gather", make)
 
 
-@fault(operations=("all_gather",))
+@fault(operations=("all_gather",), modes=("manual",))
 def gathered_along_the_wrong_dimension():
     def make(real):
         def all_gather(x, a, *, axis, tiled, **k):
@@ -116,13 +116,13 @@ def gathered_along_the_wrong_dimension():
     return patched(lax, "all_gather", make)
 
 
-@fault(operations=("all_gather",))
+@fault(operations=("all_gather",), modes=("manual",))
 def axes_of_a_gather_in_mesh_order():
     """The order in which the axes are named is ignored."""
     return patched(lax, "all_gather", lambda real: lambda x, a, **k: real(x, tuple(sorted(axes_of(a))), **k))
 
 
-@fault(operations=("psum_scatter",))
+@fault(operations=("psum_scatter",), modes=("manual",))
 def axes_of_a_scatter_in_mesh_order():
     return patched(
         lax, "psum_scatter", lambda real: lambda x, a, **k: real(x, tuple(sorted(axes_of(a))), **k)
@@ -144,7 +144,7 @@ def axis_size_of_the_whole_mesh():
     return patched(lax, "axis_size", lambda real: lambda a: real(("x", "y")))
 
 
-@fault(operations=("psum", "pmax", "all_gather", "psum_scatter", "all_to_all"), capabilities=("groups",))
+@fault(operations=("pmax",), capabilities=("groups",), meshes=("2x4",))
 def groups_ignored():
     def make(real):
         def pmax(x, a, *, axis_index_groups=None):
@@ -155,7 +155,7 @@ def groups_ignored():
     return patched(lax, "pmax", make)
 
 
-@fault(core=True, operations=("psum",))
+@fault(core=True, operations=("psum",), meshes=("2x4",))
 def psum_forgets_the_last_device():
     def make(real):
         def psum(x, a, **k):
@@ -166,7 +166,7 @@ def psum_forgets_the_last_device():
     return patched(lax, "psum", make)
 
 
-@fault(core=True, operations=("psum",))
+@fault(core=True, operations=("psum",), meshes=("2x4",))
 def psum_counts_one_device_twice():
     def make(real):
         def psum(x, a, **k):
@@ -177,7 +177,7 @@ def psum_counts_one_device_twice():
     return patched(lax, "psum", make)
 
 
-@fault(core=True, operations=("psum",))
+@fault(core=True, operations=("psum",), meshes=("2x4",))
 def psum_rounds_to_bfloat16_on_the_way():
     def make(real):
         def psum(x, a, **k):
@@ -205,12 +205,12 @@ def integers_summed_in_float32():
     return patched(lax, "psum", make)
 
 
-@fault(core=True, operations=("pmean",))
+@fault(core=True, operations=("pmean",), sizes=("4KiB",))
 def mean_is_a_sum():
     return patched(lax, "pmean", lambda real: lambda x, a, **k: lax.psum(x, a, **k))
 
 
-@fault(operations=("pmean",))
+@fault(operations=("pmean",), sizes=("4KiB",))
 def mean_of_one_device_more():
     def make(real):
         def pmean(x, a, **k):
@@ -235,21 +235,21 @@ def mean_off_by_four_units():
     return patched(lax, "pmean", make)
 
 
-@fault(core=True, operations=("pmax", "pmin"))
+@fault(core=True, operations=("pmax", "pmin"), modes=("manual",))
 def largest_magnitude_instead_of_maximum():
     return patched(
         lax, "pmax", lambda real: lambda x, a, **k: real(jnp.abs(x) if x.dtype != bool else x, a, **k)
     )
 
 
-@fault(core=True, operations=("pmin",))
+@fault(core=True, operations=("pmin",), meshes=("2x4",))
 def minimum_sees_zeros():
     return patched(
         lax, "pmin", lambda real: lambda x, a, **k: jnp.minimum(real(x, a, **k), jnp.zeros((), x.dtype))
     )
 
 
-@fault(core=True, operations=("psum_scatter",))
+@fault(core=True, operations=("psum_scatter",), modes=("manual",))
 def scattered_parts_rotated():
     def make(real):
         def psum_scatter(x, a, *, scatter_dimension, **k):
@@ -266,7 +266,7 @@ def scattered_parts_rotated():
     return patched(lax, "psum_scatter", make)
 
 
-@fault(core=True, operations=("pswapaxes",))
+@fault(core=True, operations=("pswapaxes",), meshes=("2x4",))
 def swapaxes_takes_the_next_dimension():
     def make(real):
         def pswapaxes(x, a, axis, **k):
@@ -277,7 +277,7 @@ def swapaxes_takes_the_next_dimension():
     return patched(lax, "pswapaxes", make)
 
 
-@fault(core=True, operations=("psum", "pmax"))
+@fault(core=True, operations=("psum", "pmax"), modes=("manual",))
 def an_extra_all_gather_with_the_right_numbers():
     def make(real):
         def psum(x, a, **k):
@@ -293,7 +293,7 @@ def an_extra_all_gather_with_the_right_numbers():
     return patched(lax, "pmax", make)
 
 
-@fault(core=True, operations=("psum_scatter",))
+@fault(core=True, operations=("psum_scatter",), modes=("manual",))
 def scatter_as_gather_of_everything():
     """The right numbers by gathering all blocks and adding them up."""
 
@@ -309,12 +309,12 @@ def scatter_as_gather_of_everything():
     return patched(lax, "psum_scatter", make)
 
 
-@fault(core=True, operations=("all_gather", "ppermute"), modes=("explicit",))
+@fault(core=True, operations=("all_gather",), modes=("explicit",))
 def reshard_does_nothing():
     return patched(jax.sharding, "reshard", lambda real: lambda x, spec: x)
 
 
-@fault(core=True, operations=("all_gather", "all_to_all", "psum_scatter"), modes=("auto",))
+@fault(core=True, operations=("all_gather",), modes=("auto",))
 def output_sharding_ignored():
     """jit leaves the result where it is."""
 
@@ -327,7 +327,7 @@ def output_sharding_ignored():
     return patched(jax, "jit", make)
 
 
-@fault(core=True, operations=("psum_scatter", "all_to_all"), modes=("auto",))
+@fault(core=True, operations=("psum_scatter", "all_to_all"), modes=("auto",), meshes=("2x4",))
 def replicated_where_sharded_was_asked_for():
     def make(real):
         def jit(f, *, out_shardings=None, **k):
@@ -342,7 +342,7 @@ def replicated_where_sharded_was_asked_for():
     return patched(jax, "jit", make)
 
 
-@fault(core=True, operations=("psum",))
+@fault(core=True, operations=("psum",), meshes=("2x4",))
 def device_put_loses_data_on_the_second_device():
     def make(real):
         def device_put(x, device=None, **k):
@@ -361,7 +361,7 @@ def device_put_loses_data_on_the_second_device():
     return patched(jax, "device_put", make)
 
 
-@fault(core=True, operations=("ppermute", "pbroadcast"), modes=("auto", "explicit"))
+@fault(core=True, operations=("ppermute", "pbroadcast"), modes=("auto",))
 def roll_goes_the_other_way():
     return patched(jnp, "roll", lambda real: lambda x, shift, axis=None: real(x, -shift, axis))
 
@@ -383,7 +383,7 @@ def sum_of_a_sharded_dimension_drops_the_last():
 # Faults in contractions, gradients, placement and arrays.
 
 
-@fault(core=True, operations=("matmul",))
+@fault(core=True, operations=("matmul",), modes=("auto",), sizes=("n64",))
 def factors_rounded_to_bfloat16():
     def make(real):
         return lambda a, b, **k: real(lax.reduce_precision(a, 8, 7) if a.dtype == jnp.float32 else a, b, **k)
@@ -391,7 +391,7 @@ def factors_rounded_to_bfloat16():
     return patched(jnp, "matmul", make)
 
 
-@fault(core=True, operations=("matmul",))
+@fault(core=True, operations=("matmul",), modes=("auto",), sizes=("n64",))
 def the_last_term_of_a_contraction_is_lost():
     def make(real):
         return lambda a, b, **k: real(
@@ -401,7 +401,7 @@ def the_last_term_of_a_contraction_is_lost():
     return patched(jnp, "matmul", make)
 
 
-@fault(operations=("einsum",))
+@fault(operations=("einsum",), meshes=("2x4",))
 def factors_of_an_einsum_rounded_to_TF32():
     def make(real):
         return lambda s, a, b, **k: real(

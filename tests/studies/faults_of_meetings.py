@@ -33,6 +33,7 @@ meet(
         real(x.astype(jnp.float32), a, **k) >= 2.0**32, jnp.uint32(2**32 - 1), f
     ),
     operations=("psum",),
+    dtypes=("uint32",),
 )
 meet(
     "the_largest_of_unsigned_words_is_that_of_signed_ones",
@@ -41,6 +42,7 @@ meet(
     lambda x, a, **k: kind(leaf(x)) == "uint32",
     lambda real, f, x, a, **k: real(x.astype(jnp.int32), a, **k).astype(jnp.uint32),
     operations=("pmax",),
+    dtypes=("uint32",),
 )
 meet(
     "the_least_of_unsigned_words_is_that_of_signed_ones",
@@ -49,6 +51,7 @@ meet(
     lambda x, a, **k: kind(leaf(x)) == "uint32",
     lambda real, f, x, a, **k: real(x.astype(jnp.int32), a, **k).astype(jnp.uint32),
     operations=("pmin",),
+    dtypes=("uint32",),
 )
 meet(
     "the_least_of_half_precision_over_two_axes_is_off",
@@ -56,6 +59,7 @@ meet(
     "pmin",
     lambda x, a, **k: kind(leaf(x)) in HALVES and len(axes_of(a)) == 2,
     operations=("pmin",),
+    dtypes=("bfloat16", "float16"),
 )
 meet(
     "a_sum_of_bfloat16_over_the_last_of_three_axes_is_off",
@@ -128,6 +132,7 @@ meet(
     "pmax",
     lambda x, a, **k: kind(leaf(x)) == "int32" and axes_of(a) == ("y", "x"),
     operations=("pmax",),
+    dtypes=("int32",),
 )
 meet(
     "the_least_of_bytes_over_three_axes_is_off",
@@ -161,6 +166,7 @@ meet(
         jnp.isnan(f) & (real(jnp.isnan(x).astype(jnp.int32), a, **k) == 0), jnp.inf, f
     ).astype(f.dtype),
     operations=("psum",),
+    dtypes=("float16", "bfloat16"),
 )
 meet(
     "a_sum_over_six_devices_of_16_bits_is_off",
@@ -208,6 +214,7 @@ meet(
     lambda x, a, *, axis=0, tiled=False, **k: not tiled and kind(x) == "bool" and axis == 1,
     reversed_along(1),
     operations=("all_gather",),
+    dtypes=("bool",),
 )
 meet(
     "a_gather_over_the_first_and_the_last_of_three_axes_is_in_the_other_order",
@@ -257,6 +264,7 @@ meet(
     lambda x, a, **k: kind(x) == "int8",
     lambda real, f, x, a, **k: jnp.clip(real(x.astype(jnp.int32), a, **k), -128, 127).astype(jnp.int8),
     operations=("psum_scatter",),
+    dtypes=("int8", "uint8"),
 )
 meet(
     "integers_are_scattered_over_axes_of_4x2_in_the_order_of_the_mesh",
@@ -272,6 +280,7 @@ meet(
     "psum_scatter",
     lambda x, a, **k: kind(x) == "bfloat16" and len(shape()) == 3 and len(axes_of(a)) == 2,
     operations=("psum_scatter",),
+    dtypes=("bfloat16",),
 )
 meet(
     "a_scattered_sum_in_groups_along_the_second_dimension_is_off",
@@ -289,6 +298,7 @@ meet(
     lambda x, a, s, c, *, tiled=False, **k: kind(x) == "bfloat16" and s > c and tiled,
     lambda real, f, x, a, s, c, **k: jnp.flip(f, c),
     operations=("all_to_all",),
+    dtypes=("bfloat16",),
 )
 meet(
     "bytes_that_eight_devices_on_one_axis_exchange_are_off",
@@ -296,13 +306,15 @@ meet(
     "all_to_all",
     lambda x, a, s, c, **k: x.dtype.itemsize == 1 and shape() == (8,),
     operations=("all_to_all",),
+    dtypes=("int8", "uint8"),
 )
 meet(
     "an_exchange_over_the_middle_of_three_axes_is_off",
     lax,
     "all_to_all",
     lambda x, a, s, c, **k: len(shape()) == 3 and axes_of(a) == ("y",),
-    operations=("all_to_all",),
+    operations=("axis_grid",),
+    meshes=("2x2x2",),
 )
 meet(
     "an_exchange_in_groups_along_one_dimension_is_off",
@@ -350,6 +362,7 @@ meet(
         jnp.isin(lax.axis_index(axes_of(a)), jnp.array([j for _, j in perm])), f, x
     ),
     operations=("ppermute",),
+    dtypes=("int8", "uint8"),
 )
 meet(
     "a_NaN_of_half_precision_that_is_sent_becomes_zero",
@@ -374,6 +387,7 @@ meet(
         kind(x) == "bool" and len(shape()) == 2 and len(perm) == 2 and tuple(perm[0]) == tuple(perm[1])[::-1]
     ),
     operations=("ppermute",),
+    dtypes=("bool",),
 )
 meet(
     "what_a_device_sends_itself_among_few_is_lost",
@@ -403,6 +417,7 @@ meet(
     "pshuffle",
     lambda x, a, perm: leaf(x).dtype.itemsize == 2 and len(axes_of(a)) > 1,
     operations=("pshuffle",),
+    dtypes=("float16", "bfloat16"),
 )
 meet(
     "a_place_among_two_of_three_axes_in_another_order_counts_by_the_mesh",
@@ -520,11 +535,11 @@ def constraint_that_turns(chosen):
     return patched(lax, "with_sharding_constraint", make)
 
 
-@fault(operations=("resharded",))
+@fault(operations=("resharded",), meshes=("2x2x2",))
 def a_constraint_of_four_dimensions_on_three_axes_is_off():
     return constraint_that_turns(lambda x, s: x.ndim == 4 and len(s.mesh.axis_names) == 3)
 
 
-@fault(operations=("resharded",))
+@fault(operations=("resharded",), meshes=("2x4",))
 def a_constraint_onto_columns_over_two_axes_in_reverse_is_off():
     return constraint_that_turns(lambda x, s: tuple(s.spec) == (None, ("y", "x")))

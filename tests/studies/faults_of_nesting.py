@@ -454,7 +454,7 @@ def numbers_are_printed_without_their_format():
 # Communication.
 
 
-@fault(operations=("concatenate",))
+@fault(operations=("concatenate",), meshes=("2x4",))
 def a_concatenation_goes_through_the_host():
     def concatenate(real, arrays, axis=0, **k):
         found = real(arrays, axis=axis, **k)
@@ -463,7 +463,7 @@ def a_concatenation_goes_through_the_host():
     return changed(jnp, "concatenate", concatenate)
 
 
-@fault(operations=("psum",))
+@fault(operations=("psum",), meshes=("2x4",))
 def a_sum_over_devices_goes_through_the_host():
     def psum(real, x, axes, **k):
         found = real(x, axes, **k)

@@ -15,11 +15,13 @@ parted(
     "a_turned_array_of_three_dimensions_on_4x2_is_moved_to_the_next_device",
     lambda name, given, p, mesh: name == "transpose" and len(p["permutation"]) == 3 and mesh == "4x2",
     operations=("psum_scatter",),
+    meshes=("4x2",),
 )
 parted(
     "integers_that_are_reshaped_on_4x2_are_moved_to_the_next_device",
     lambda name, given, p, mesh: name == "reshape" and given[0].dtype.kind == "i" and mesh == "4x2",
     operations=("pswapaxes",),
+    meshes=("4x2",),
 )
 parted(
     "a_sort_on_devices_in_another_order_is_moved_to_the_next_device",
@@ -32,6 +34,7 @@ parted(
         name == "dot_general" and kind(given[0]) == "bfloat16" and mesh.endswith("shuffled")
     ),
     operations=("batch_matmul",),
+    dtypes=("bfloat16",),
 )
 parted(
     "a_convolution_on_three_axes_is_moved_to_the_next_device",
@@ -42,6 +45,7 @@ parted(
     "a_gather_of_elements_on_six_devices_is_moved_to_the_next_device",
     lambda name, given, p, mesh: name == "gather" and mesh == "6",
     operations=("ppermute",),
+    meshes=("6",),
 )
 parted(
     "scattered_sums_of_elements_on_three_devices_are_moved_to_the_next_device",
@@ -77,6 +81,7 @@ parted(
     "sums_in_windows_on_4x2_are_moved_to_the_next_device",
     lambda name, given, p, mesh: name == "reduce_window_sum" and mesh == "4x2",
     operations=("dtype_grid",),
+    meshes=("4x2",),
 )
 parted(
     "a_reversal_on_one_axis_of_eight_is_moved_to_the_next_device",

@@ -71,6 +71,7 @@ meet(
         moved(x, place) and len(place.mesh.shape) == 3 and any(spec(place)) and any(spec(x.sharding))
     ),
     operations=("device_put",),
+    dtypes=("float32",),
 )
 meet(
     "a_transfer_of_16_bits_to_every_device_is_off",
@@ -85,6 +86,7 @@ meet(
     "reshard" if hasattr(jax, "reshard") else "device_put",
     lambda x, place, **k: x.dtype.itemsize == 1 and not any(tuple(getattr(place, "spec", place))),
     operations=("all_gather",),
+    dtypes=("int8", "uint8"),
 )
 meet(
     "a_transfer_of_an_array_in_the_order_of_columns_takes_its_memory",
@@ -245,6 +247,7 @@ meet(
     lambda x, a, perm: x.dtype.itemsize == 1 and kind(x) != "bool",
     wider(jnp.int32),
     operations=("ppermute",),
+    dtypes=("int8", "uint8"),
 )
 
 meet(
@@ -254,4 +257,5 @@ meet(
     lambda x, a, **k: kind(leaf(x)) == "uint32" and len(axes_of(a)) == 2,
     again,
     operations=("pmin",),
+    dtypes=("uint32",),
 )

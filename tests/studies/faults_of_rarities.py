@@ -35,6 +35,7 @@ meet(
     lambda x, **k: kind(x) == "int16",
     lambda real, f, *a, **k: jnp.maximum(f, 0).astype(f.dtype),
     operations=("pmax",),
+    dtypes=("int16",),
 )
 meet(
     "zero_takes_part_in_the_largest_of_bfloat16",
@@ -43,6 +44,7 @@ meet(
     lambda x, **k: kind(x) == "bfloat16",
     lambda real, f, *a, **k: jnp.maximum(f, 0).astype(f.dtype),
     operations=("pmax",),
+    dtypes=("bfloat16",),
 )
 meet(
     "among_equal_bfloat16_the_last_is_the_largest",
@@ -123,6 +125,7 @@ meet(
     "transpose_p",
     lambda x, *, permutation: kind(x) == "bfloat16" and len(permutation) == 4,
     operations=("pswapaxes",),
+    dtypes=("bfloat16",),
 )
 
 # Places.
@@ -153,6 +156,7 @@ meet(
     lambda x, *a, **k: x.dtype.kind == "i",
     lambda real, f, *a, **k: jnp.where(f == jnp.iinfo(f.dtype).min, 0, f).astype(f.dtype),
     operations=("ppermute",),
+    dtypes=("int8", "int32"),
 )
 meet(
     "a_gather_from_three_dimensions_of_bfloat16_is_off",
@@ -174,6 +178,7 @@ meet(
     "scatter_mul_p",
     lambda x, *a, **k: kind(x) in HALVES,
     operations=("dtype_grid",),
+    meshes=("4x2",),
 )
 meet(
     "a_scattered_sum_of_bfloat16_along_columns_is_off",
@@ -190,6 +195,7 @@ meet(
     "select_n_p",
     lambda w, *c: w.ndim == 0 and c[0].ndim > 0 and kind(c[0]) in ("uint8", "int8"),
     operations=("dtype_grid",),
+    meshes=("2x4",),
 )
 meet(
     "a_clamp_of_bfloat16_between_arrays_is_off",
@@ -207,6 +213,7 @@ meet(
     "reduce_window_min_p",
     lambda x, **k: kind(x) in HALVES,
     operations=("dtype_grid",),
+    meshes=("2x4",),
 )
 meet(
     "the_largest_in_wide_windows_of_bytes_or_bfloat16_is_off",
@@ -228,6 +235,7 @@ meet(
     "conv_general_dilated_p",
     lambda x, w, *, rhs_dilation, **k: kind(x) == "bfloat16" and max(rhs_dilation) > 1,
     operations=("dtype_grid",),
+    meshes=("2x2x2",),
 )
 meet(
     "a_convolution_of_half_precision_in_groups_of_the_batch_is_off",
@@ -242,6 +250,7 @@ meet(
     "conv_general_dilated_p",
     lambda x, w, *, feature_group_count, **k: x.dtype.kind == "i" and feature_group_count > 1,
     operations=("dtype_grid",),
+    meshes=("2x4",),
 )
 meet(
     "a_convolution_wide_on_both_sides_is_off",
@@ -290,6 +299,7 @@ meet(
     "dot_general_p",
     lambda a, b, *, dimension_numbers, **k: kind(a) == "bfloat16" and len(dimension_numbers[1][0]) == 2,
     operations=("einsum",),
+    dtypes=("bfloat16",),
 )
 meet(
     "a_solution_from_the_right_of_the_transpose_with_ones_is_off",
@@ -352,6 +362,7 @@ meet(
     "convert_element_type_p",
     lambda x, *, new_dtype, **k: kind(x) == "bool" and str(new_dtype) == "float16" and x.ndim > 0,
     operations=("dtype_grid",),
+    meshes=("4x2",),
 )
 meet(
     "a_parity_of_three_dimensions_is_off",
@@ -380,4 +391,5 @@ meet(
     "cbrt_p",
     lambda x, **k: kind(x) == "bfloat16",
     operations=("dtype_grid",),
+    meshes=("4x2",),
 )
