@@ -157,11 +157,11 @@ def test_counters_belong_to_the_compiler_and_the_topology():
 
 @pytest.mark.parametrize("path", sorted(DIRECTORY.glob("*-v5e.2x4.tsv")), ids=lambda p: p.stem)
 def test_committed_counters_of_a_topology_are_of_cases_that_exist(path):
-    committed = dict(line.split("\t") for line in path.read_text().splitlines())
-    current = {case.id: case for case in cases.cases(Selection(), 8)}
-    assert set(committed) <= set(current)
-    whole = [c for c in current.values() if c.mesh.size == 8 and c.mode in ("auto", "explicit", "manual")]
-    assert len(committed) > 0.9 * len(whole)
+    committed = {line.split("\t")[0] for line in path.read_text().splitlines()}
+    assert committed <= {case.id for case in cases.cases(Selection(turning=False), 8)}
+    current = cases.cases(Selection(), 8)
+    whole = {c.id for c in current if c.mesh.size == 8 and c.mode in ("auto", "explicit", "manual")}
+    assert len(committed & whole) > 0.9 * len(whole)
 
 
 @pytest.mark.parametrize(
