@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from meshmark.core.hlo_types import Refused
+from meshmark.interpreter import control
 from meshmark.interpreter.faults import Fault, Hang
 from tests.interpreter.modules import ADD, each, run
 
@@ -393,6 +394,14 @@ def looped(body, trips):
 
 def test_each_device_has_its_own_number_of_trips():
     assert looped("add(%x, %x)", range(8)) == [n * 2.0**d for d, n in enumerate(GIVEN.tolist())]
+
+
+def test_a_program_of_too_many_trips_is_not_judged(monkeypatch):
+    monkeypatch.setattr(control, "MOST_TRIPS", 1000)
+    assert looped("add(%x, %x)", [1000] * 8) == [np.inf] * 8
+    for trips in ([1001] * 8, [0] * 7 + [10**9]):
+        with pytest.raises(Refused, match="more than 1,000 trips"):
+            looped("add(%x, %x)", trips)
 
 
 def test_a_collective_in_a_loop_needs_all_of_its_group():

@@ -66,6 +66,7 @@ class Evaluator:
         self.module = module
         self.factor_bits = factor_bits or {}
         self.watch = watch
+        self.trips = 0
         self._ids: np.ndarray | None = np.arange(module.num_devices)
         self._frames: list[_Frame] = []
 
