@@ -45,7 +45,7 @@ def test_every_link_to_a_heading_has_its_heading():
 
 def test_the_number_of_faults_is_that_of_the_catalogue():
     load_families()
-    assert f"each of the {len(CATALOGUE)} faults" in TEXT
+    assert f"of the {len(CATALOGUE)} faults in its [catalogue]" in TEXT
 
 
 def test_its_table_of_levels_is_that_of_the_published_report():
