@@ -21,7 +21,7 @@ CASES = {
     "0.12.0.1/cpu-8-virtual": (
         "data_parallel/batch=x+y/auto/2x4/float64/n8",
         "decoder_training/batch=x,model=y/auto/2x4/float32/n8",
-        "decode_step/model=x,at=middle/auto/3/float32/n8",
+        "decode_step/model=x,at=middle/explicit/3/float32/n8",
         "smooth_functions_gradient/of=-.yx,group=algebra/manual-novma/2x4/float32/64B",
     ),
     "0.11.2/h100-1": (
