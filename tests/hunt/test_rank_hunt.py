@@ -44,11 +44,11 @@ def test_a_wrong_rank_is_found_and_shrunk_and_a_dead_one_ends_the_hunt_which_goe
     assert "rank 1" in output
 
     code, output = launched(*chosen, "--resume", path, MESHMARK_WRONG="lax.slice")
-    assert code == 1, output  # the dead rank is new; a wrong slice is like a finding that is kept
+    assert code == 1, output  # the dead rank is new; wrong slices are like findings that are kept
     outcomes = {line["n"]: line for line in lines(path) if "n" in line and "begins" not in line}
     assert sorted(outcomes) == [0, 1, 2, 3, 4]
     assert outcomes[3]["differences"][0]["kind"] == "crash"
-    assert "5 programs (4 of them before)" in output and "2 groups of findings, 1 new" in output
+    assert "5 programs (4 of them before)" in output and "3 groups of findings, 1 new" in output
     assert "each judged by 2 processes together" in output
 
 
