@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meshmark.core import bounds
+from meshmark.core import hosts
 from meshmark.operations import cases
 from meshmark.publish import recomputed
 from tests.checkout import IMPORTS, ROOT
@@ -41,8 +41,8 @@ NEEDS = {"Sandybridge": "avx", "Haswell": "avx2", "Zen": "avx2", "SkylakeX": "av
 
 PRINT = """
 import json
-from tests.publish import test_hosts as hosts
-print(json.dumps([hosts.kernel(), hosts.wrong_answers(), hosts.wrong_answers(2)]))
+from tests.publish import test_hosts
+print(json.dumps([test_hosts.kernel(), test_hosts.wrong_answers(), test_hosts.wrong_answers(2)]))
 """
 
 
@@ -114,11 +114,11 @@ def test_only_a_float64_bound_may_differ_by_more_than_a_millionth(monkeypatch):
     """A bound of float64 that differs by 1e-5 is accepted only with the derived share, and one of float32 never."""
     of_float64 = {name for name, texts in wrong_answers(1 + 1e-5).items() if not texts}
     assert of_float64 == {name for names in CASES.values() for name in names if "/float64/" in name}
-    monkeypatch.setattr(bounds, "host_share", lambda u: 1e-6)
+    monkeypatch.setattr(hosts, "host_share", lambda u: 1e-6)
     assert all(wrong_answers(1 + 1e-5).values())
 
 
 def test_shares_follow_from_the_roundoff():
     """A host's roundings are small beside those of float32, and as large as those of float64."""
-    assert bounds.host_error(2.0**-24) == 2.0**-28 and bounds.host_error(2.0**-53) == 2.0
-    assert bounds.host_share(2.0**-24) < 2.0**-26 and 0.4 < bounds.host_share(2.0**-53) < 0.5
+    assert hosts.host_error(2.0**-24) == 2.0**-28 and hosts.host_error(2.0**-53) == 2.0
+    assert hosts.host_share(2.0**-24) < 2.0**-26 and 0.4 < hosts.host_share(2.0**-53) < 0.5

@@ -41,35 +41,11 @@ Pair = tuple[Any, Any]
 Rule = Callable[..., Any]
 
 # The reference and the bound are rounded too, to float64: they count as eight roundings per operation.
-_HOST = 2.0**-50
+HOST = 2.0**-50
 
 # A division in units of u. IEEE's division is 1. XLA multiplies by the rounded reciprocal of a constant divisor:
 # 2. PTX's div.full.f32, which XLA asks for on NVIDIA GPUs (nvptx-prec-divf32=1), is 2 ulp = 4.
 _DIVISION = 4.0
-
-
-def host_error(u: float) -> float:
-    """The most that the float64 references of two hosts differ, as a share of the bound.
-
-    A bound holds for every implementation that rounds to `u`, in any order of summation. A host is one that rounds to
-    2**-53, so its own error is at most the bound times 2**-53 / u. Two hosts differ by at most twice that: their CPUs
-    add in another order, and their libraries have other elementary functions.
-
-    u: the finest unit roundoff of the implementation, which is that of its accumulator.
-    """
-    return 2.0 * 2.0**-53 / u
-
-
-def host_share(u: float) -> float:
-    """The most that the bounds of two hosts differ, as a share of the bound; `u` as for `host_error`.
-
-    The rules below compute bounds in float64. They add and multiply magnitudes, which costs a few roundings, but
-    `_contract` takes the difference of two sums of n magnitudes: what the operands' errors add. In float64 this
-    difference is as small as the roundings of the sums, which are up to n each. So two hosts differ by up to 4 n
-    roundings. The same rule adds (n + 8) _HOST to the bound, which is 8 (n + 8) roundings. So the difference is less
-    than half of that part of a bound that comes from _HOST, in which each operation has u and _HOST.
-    """
-    return 0.5 * _HOST / (u + _HOST)
 
 
 @dataclass(frozen=True)
@@ -328,7 +304,7 @@ def _gamma(n: float, u: float) -> float:
 
 def _stored(arithmetic: Arithmetic, value: Array, error: Array, roundings: float = 1.0) -> Bounded:
     """Add an operation's own `roundings` to the `error` from its operands."""
-    step = roundings * arithmetic.u + _HOST
+    step = roundings * arithmetic.u + HOST
     size = np.abs(value)
     total = error * (1.0 + step) + (size * step + arithmetic.tiny)
     if not size.max(initial=0.0) + total.max(initial=0.0) <= arithmetic.largest:
@@ -344,7 +320,7 @@ def _accumulated(arithmetic: Arithmetic, value: Array, error: Array, size: Array
     if narrows:
         growth += _gamma(arithmetic.stores, arithmetic.u) * (1.0 + growth)
         underflow += arithmetic.stores * arithmetic.tiny
-    total = error + (size * (growth + (n + 8) * _HOST) + underflow)
+    total = error + (size * (growth + (n + 8) * HOST) + underflow)
     return _stored(arithmetic, value, total, 1.0 if narrows else 0.0)
 
 
@@ -424,7 +400,7 @@ def _sqrt(x: Any) -> Bounded:
 def _tanh(x: Any) -> Bounded:
     arithmetic, ((x, ex),) = _pairs(x)
     least = np.tanh(np.maximum(np.abs(x) - ex, 0.0))
-    carried = np.minimum(ex * ((1.0 - least) * (1.0 + least) + _HOST), 2.0)
+    carried = np.minimum(ex * ((1.0 - least) * (1.0 + least) + HOST), 2.0)
     return _stored(arithmetic, np.tanh(x), carried, arithmetic.elementary)
 
 
@@ -454,7 +430,7 @@ _max, _min = _extreme(np.max), _extreme(np.min)
 def _compare(ufunc: np.ufunc) -> Rule:
     def rule(a: Any, b: Any) -> Decision:
         arithmetic, ((a, ea), (b, eb)) = _pairs(a, b)
-        reach = (ea + eb) * (1.0 + _HOST)
+        reach = (ea + eb) * (1.0 + HOST)
         return Decision(ufunc(a, b), ~((np.abs(a - b) > reach) | (reach == 0.0)), arithmetic)
 
     return rule

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from meshmark.core import bounds, digests, layout
+from meshmark.core import digests, hosts, layout
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.judge.checks import has_special_values
 from meshmark.judge.numbers import without_subnormals
@@ -265,7 +265,7 @@ def _rounded(case: Case, error: float, bound: float, found: Answer, alone: bool)
         lowest = max(lowest, _least(case, result, want, limits)[0])
         if bound:
             with np.errstate(all="ignore"):
-                at = np.abs(limits - bound) <= bounds.host_share(_finest(result)) * limits
+                at = np.abs(limits - bound) <= hosts.host_share(_finest(result)) * limits
             near = near or bool(at.any())
             exact = exact or _representable(case, result, want[at], limits[at], error)
     if not bound:
@@ -287,7 +287,7 @@ def _finest(result: Argument | Result) -> float:
 
 def _apart(case: Case, result: Argument | Result) -> float:
     """How far the references of two hosts may be apart, as a share of the bound."""
-    return bounds.host_error(_finest(result)) * (case.operation.magnified if case.plan.wrt else 1.0)
+    return hosts.host_error(_finest(result)) * (case.operation.magnified if case.plan.wrt else 1.0)
 
 
 def _least(
@@ -305,7 +305,7 @@ def _least(
     largest = float(ratio.max()) if ratio.size else 0.0
     if not largest:
         return 0.0, 0.0
-    apart, share = _apart(case, result), bounds.host_share(_finest(result))
+    apart, share = _apart(case, result), hosts.host_share(_finest(result))
     return max(0.0, largest - apart) / (1 + share), (largest + apart) / (1 - share)
 
 

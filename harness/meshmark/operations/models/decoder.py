@@ -9,7 +9,7 @@ how the keys and values of the whole sequence are gathered (`whole`), and the po
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -345,6 +345,26 @@ def stepped(losses, tokens, labels, weights, rate):
     return loss, *(w - rate * g for w, g in zip(weights, gradients, strict=True))
 
 
+NO_GRADIENT_INSIDE = (
+    "with check_vma=False a gradient taken inside shard_map is that of one device's part alone"
+)
+"""Why a training step has no mode manual-novma."""
+
+
+def training_step(forward: Plan, weights: Sequence[Argument], mesh: MeshShape) -> Plan:
+    """The plan of a training step from that of the forward pass. It costs three forward passes, and gives the mean loss
+    and the new weights."""
+    sent = forward.traffic or ()
+    return replace(
+        forward,
+        results=(forward.results[1], *(Result(w.shape, w.dtype, w.spec) for w in weights)),
+        options={**forward.options, "rate": 0.5},
+        cost=Cost(3 * forward.cost.flops, idle=3 * forward.cost.idle),
+        traffic=None,
+        owed=(*sent, *sent, *added_gradients(mesh, weights)),
+    )
+
+
 class DecoderTraining(Decoder):
     """One training step of the decoder: the mean loss, and every weight after a step of gradient descent. In manual
     mode the gradient is taken inside shard_map."""
@@ -357,21 +377,11 @@ class DecoderTraining(Decoder):
         return 0 if mode in ("auto", "manual") else 1
 
     def forward(self, request: Request) -> Plan:
-        forward = super().forward(request)
-        weights = weights_of(request)
-        sent = forward.traffic or ()
-        return replace(
-            forward,
-            results=(forward.results[1], *(Result(w.shape, w.dtype, w.spec) for w in weights)),
-            options={**forward.options, "rate": 0.5},
-            cost=Cost(3 * forward.cost.flops),
-            traffic=None,
-            owed=(*sent, *sent, *added_gradients(request.mesh, weights)),
-        )
+        return training_step(super().forward(request), weights_of(request), request.mesh)
 
     def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
         if mode == "manual-novma":
-            return "with check_vma=False a gradient taken inside shard_map is that of one device's part alone"
+            return NO_GRADIENT_INSIDE
         return super().absent(mode, variant, mesh)
 
     @staticmethod

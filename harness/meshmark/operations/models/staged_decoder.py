@@ -27,6 +27,7 @@ from meshmark.operations.functions.contraction import fitted, outer_inner, summe
 from meshmark.operations.models.decoder import (
     LAYERS,
     LOGITS,
+    NO_GRADIENT_INSIDE,
     PRODUCTS,
     Decoder,
     array_of,
@@ -40,11 +41,12 @@ from meshmark.operations.models.decoder import (
     sharding_tokens,
     stepped,
     tokens_of,
+    training_step,
     weights_of,
 )
 from meshmark.operations.models.decoder_reference import Model
 from meshmark.operations.models.pipeline import shifted
-from meshmark.operations.models.programs import added_gradients, constrained, over
+from meshmark.operations.models.programs import constrained, over
 
 MICRO_BATCHES = 2
 
@@ -239,21 +241,11 @@ class StagedDecoderTraining(StagedDecoder):
         return 0 if mode in ("auto", "manual") else 1
 
     def forward(self, request: Request) -> Plan:
-        forward = super().forward(request)
-        weights = staged_weights(request)
-        sent = forward.traffic or ()
-        return replace(
-            forward,
-            results=(forward.results[1], *(Result(w.shape, w.dtype, w.spec) for w in weights)),
-            options={**forward.options, "rate": 0.5},
-            cost=Cost(3 * forward.cost.flops, idle=3 * forward.cost.idle),
-            traffic=None,
-            owed=(*sent, *sent, *added_gradients(request.mesh, weights)),
-        )
+        return training_step(super().forward(request), staged_weights(request), request.mesh)
 
     def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
         if mode == "manual-novma":
-            return "with check_vma=False a gradient taken inside shard_map is that of one device's part alone"
+            return NO_GRADIENT_INSIDE
         return super().absent(mode, variant, mesh)
 
     @staticmethod
