@@ -36,7 +36,23 @@ function go(view, focus) {
   if (focus) (target.tagName === "DETAILS" ? target.querySelector("summary") : target).focus({ preventScroll: true });
 }
 
+// A page that `meshmark serve` gives out while its files grow: loading it again keeps the address, the place, and what was
+// typed until the new page replaces the old one, which on a busy machine is long after the old one asked for it.
+const again = Number(document.querySelector("meta[name=load-again]")?.content), TYPED = "meshmark-load-again";
+function loadAgain() {
+  addEventListener("pagehide", () => { writeHash(); try { sessionStorage.setItem(TYPED, location.hash || "#"); } catch { /* no storage: the address alone is kept */ } });
+  location.reload();
+}
+function takeTyped() {
+  try {
+    const typed = sessionStorage.getItem(TYPED);
+    sessionStorage.removeItem(TYPED);
+    if (typed) history.replaceState(null, "", typed);
+  } catch { /* no storage */ }
+}
+if (again > 0) takeTyped();
 readHash();
+state.q ||= $("f-q").value.slice(0, 500);  // typed while this page still came in
 $("legend").replaceChildren(...[...V].reverse().map((v) => el("li", {}, symbol(v), ` ${v === MEANING[v] ? v : `${v === "not_run" ? "not run" : v}: ${MEANING[v]}`}`)));
 for (const [id, key] of [["f-level", "level"], ["f-mode", "mode"], ["f-dtype", "dtype"], ["f-mesh", "mesh"], ["f-verdict", "verdict"]]) $(id).addEventListener("change", (e) => { state[key] = e.target.value; filtered(); });
 $("f-q").addEventListener("input", (e) => { state.q = e.target.value.slice(0, 500); filtered(); });
@@ -69,9 +85,7 @@ theme(["light", "dark"].includes(kept) ? kept : "");
 $("theme").addEventListener("change", (e) => { theme(e.target.value); try { localStorage.setItem("meshmark-theme", e.target.value); } catch { /* a file without storage */ } changed("speed-note"); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => changed("speed-note"));
 
-// A page that `meshmark serve` gives out while its files grow: loading it again keeps the address and the place.
-const again = Number(document.querySelector("meta[name=load-again]")?.content);
-if (again > 0) setTimeout(() => location.reload(), 1000 * again);
+if (again > 0) setTimeout(loadAgain, 1000 * again);
 drawPages(); drawAnswers(); chooseMachine(); controls(); showCell();
 document.documentElement.dataset.shown = "yes";  // the first view
 for (const id of ["bw-chart", "scale-chart", "share-chart", "roof-chart"]) watcher.observe($(id));
