@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The build's one step of its own: each wheel and source distribution says which commit it was made from.
+"""The build's two steps of its own. Everything else about the project stands in pyproject.toml.
 
-Everything else about the project stands in pyproject.toml.
+Each wheel and source distribution says which commit it was made from. Its readme is the README without links into the
+repository, which a package index can't follow.
 """
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -27,6 +29,19 @@ def write_state(package: Path) -> None:
     path = package / installation.BUILD.name
     path.unlink(missing_ok=True)  # it may be a hard link to the file that was copied
     path.write_text(json.dumps(STATE) + "\n", encoding="utf-8")
+
+
+def readme() -> str:
+    """The README for a package index: a link to a file of the repository becomes the name of the file, and pictures
+    of the repository are left out."""
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"!\[[^]]*\]\((?!https?:)[^)]*\)\n*", "", text)
+
+    def named(link: re.Match[str]) -> str:
+        label, path = link[1], link[2].partition("#")[0]
+        return label if label == path else f"{label} (`{path}`)"
+
+    return re.sub(r"\[([^]]*)\]\((?!https?:|#)([^)]*)\)", named, text)
 
 
 class BuildPackage(build_py):
@@ -52,4 +67,8 @@ class SourceDistribution(sdist):
         write_state(Path(base_dir) / "harness" / "meshmark")
 
 
-setup(cmdclass={"build_py": BuildPackage, "sdist": SourceDistribution})
+setup(
+    cmdclass={"build_py": BuildPackage, "sdist": SourceDistribution},
+    long_description=readme(),
+    long_description_content_type="text/markdown",
+)

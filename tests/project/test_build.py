@@ -2,6 +2,7 @@
 """The build makes a wheel that holds the package and nothing else, and that names its commit."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -133,7 +134,10 @@ def test_the_metadata_is_what_an_index_wants(wheel):
     assert metadata["Author"] == "Meshmark maintainers" and metadata["Author-email"] is None
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert metadata.get_payload().startswith("# Meshmark")
+    text = metadata.get_payload(decode=True).decode()
+    assert text.startswith("# Meshmark") and "CONTRIBUTING.md" in text
+    relative = re.findall(r"\]\((?!https?:|#)[^)]*\)", text)
+    assert not relative, "a package index can't follow a link into the repository"
     assert metadata.get_all("Project-URL") is None, "no address is invented"
     assert "Typing :: Typed" in metadata.get_all("Classifier")
     classifiers = pytest.importorskip("trove_classifiers", reason="pip install trove-classifiers").classifiers
