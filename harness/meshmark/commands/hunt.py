@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -23,10 +24,12 @@ from meshmark.devices import topologies
 from meshmark.devices.environment import cpu_devices
 from meshmark.hunt import findings, generator, logs, places, reports, yields
 from meshmark.hunt.hunting import ORACLES, SHRINK_S, Hunt, table
+from meshmark.hunt.oracles import RELEASE
 from meshmark.hunt.versions import GENERATOR
 from meshmark.hunt.workers import Settings, Slot
 from meshmark.ranks import group as ranks
 from meshmark.ranks.group import Coordinates
+from meshmark.timing import environments
 
 YIELDS = ("kind", "programs", "hours", "root causes", "per hour")
 SHARED = 8
@@ -87,6 +90,12 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         " default), with all other modes (all), or automatic axes alone (one)",
     )
     add.add_argument(
+        "--against",
+        metavar="ENVIRONMENT",
+        help="another release of JAX as one more oracle: it runs each unsharded program too"
+        f" ({environments.FORMS.partition(', commit')[0]})",
+    )
+    add.add_argument(
         "--num-devices",
         type=devices,
         metavar="N",
@@ -123,9 +132,15 @@ def run(arguments: argparse.Namespace) -> int:
         return show_yields(arguments.yields, arguments.known)
     if rank := ranks.coordinates(os.environ, **of_ranks(arguments)):
         return over_ranks(arguments, rank)
-    if arguments.replay:
-        return replay(arguments)
+    with tempfile.TemporaryDirectory(prefix="meshmark-hunt-") as directory:
+        against = _find_other_release(arguments, Path(directory))
+        return replay(arguments, against) if arguments.replay else hunt_here(arguments, against)
+
+
+def hunt_here(arguments: argparse.Namespace, against: environments.Environment | None) -> int:
+    """Hunt in this process; returns 1 if a finding is new."""
     settings, meshes = _place(arguments, arguments.topology)
+    settings = replace(settings, against=against)
     hunt = Hunt(arguments.seed, settings, _weights(arguments), meshes, arguments.shrink, arguments.oracles)
     hunt.known = _read_known(arguments.known, note)
     hunt.resume(_open(hunt, arguments, 0 if settings.topology else settings.devices))
@@ -140,7 +155,7 @@ def run(arguments: argparse.Namespace) -> int:
     return int(any(not group.known for group in hunt.groups.values()))
 
 
-ALONE = ("replay", "keep", "topology", "workers")
+ALONE = ("replay", "keep", "topology", "workers", "against")
 """The options that only a hunt in one process can have."""
 
 ALIKE = (
@@ -233,6 +248,19 @@ def _place(arguments: argparse.Namespace, name: str | None) -> tuple[Settings, S
     )
 
 
+def _find_other_release(arguments: argparse.Namespace, directory: Path) -> environments.Environment | None:
+    """The environment of --against; None without it. `directory` may take files for as long as the hunt runs."""
+    if not arguments.against:
+        return None
+    if arguments.topology or arguments.oracles == "one":
+        raise BadInput(
+            "--against compares what runs on a device: leave out --topology, and --oracles one, or --against"
+        )
+    if arguments.against.startswith("commit:"):
+        raise BadInput(f"--against {arguments.against}: name a release of JAX, not a commit of Meshmark")
+    return environments.resolve(arguments.against, sys.executable, directory, note)
+
+
 def _workers(number: int | None, backend: str) -> int:
     """How many workers judge at once. Only one process can use a TPU."""
     if backend == "tpu":
@@ -246,7 +274,14 @@ def _open(hunt: Hunt, arguments: argparse.Namespace, devices: int) -> list[dict[
     lines: list[dict[str, Any]] = []
     settings = hunt.settings
     head = logs.make_head(
-        hunt.seed, settings.topology, devices, settings.ranks, hunt.weights, settings.backend, hunt.oracles
+        hunt.seed,
+        settings.topology,
+        devices,
+        settings.ranks,
+        hunt.weights,
+        settings.backend,
+        hunt.oracles,
+        settings.against.name if settings.against else "",
     )
     try:
         if arguments.resume:
@@ -324,17 +359,18 @@ def keep(hunt: Hunt, settings: Settings, store: Path) -> None:
             note(f"kept {store / finding.name}")
 
 
-def replay(arguments: argparse.Namespace) -> int:
+def replay(arguments: argparse.Namespace, against: environments.Environment | None) -> int:
     """Judge one finding in every mode; returns 1 if it still occurs. A finding of a topology is compiled for that
-    topology, unless the options name another one."""
+    topology, unless the options name another one. against: the other release of JAX, which a finding of one needs."""
     finding = findings.find_finding(arguments.replay, arguments.known)
     name = arguments.topology or ("" if arguments.num_devices else finding.topology)
     settings, _ = _place(arguments, name)
+    settings = replace(settings, against=against)
     marked = f", interpreted for {settings.topology}" if settings.topology else ""
     there = 0
     with Slot(settings) as slot:
         modes = ("auto", "explicit") if settings.topology else ("auto", "explicit", "eager")
-        for mode in dict.fromkeys((*modes, finding.mode)):
+        for mode in dict.fromkeys((*modes, finding.mode, *([RELEASE] if against else []))):
             answer = slot.judge(finding.data(), (mode,))
             said = f"can't be judged: {answer.invalid}" if answer.invalid else ""
             if answer.not_run:

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from meshmark.core.errors import BadInput
 from meshmark.hunt import blame, grouping, shrinking
-from meshmark.hunt.oracles import HOST, NUMPY
+from meshmark.hunt.oracles import HOST, NUMPY, RELEASE
 from meshmark.hunt.program import Program, from_json, to_json
 from meshmark.hunt.rules import measure_weight
 from meshmark.hunt.workers import Judging, Settings, Slot
@@ -50,8 +50,8 @@ turns; or automatic axes alone."""
 
 
 def choose_modes(number: int, settings: Settings | None = None, oracles: str = "turns") -> tuple[str, ...]:
-    """The modes of program `number`, by one of ORACLES. The comparisons are that of the unsharded program with NumPy,
-    and on an accelerator also with a CPU.
+    """The modes of program `number`, by one of ORACLES. The unsharded program is compared with NumPy, on an accelerator
+    also with a CPU, and with another release of JAX where the settings name one.
 
     A topology has automatic and explicit axes only. Several processes have only modes in which no process needs a whole
     array."""
@@ -62,6 +62,8 @@ def choose_modes(number: int, settings: Settings | None = None, oracles: str = "
         known, beside = ("explicit",), ()
     elif settings and settings.ranks > 1:
         known, beside = ("explicit", "permuted"), ()
+    if settings and settings.against:
+        beside = (*beside, RELEASE)
     if oracles == "one":
         return ("auto",)
     others = known if oracles == "all" else tuple(m for m in known if m == turns.get(number % 16))

@@ -29,6 +29,7 @@ SAME = {
     "ranks": "{} processes",
     "weights": "the weights {}",
     "oracles": "--oracles {}",
+    "against": "--against {}",
     "jax": "JAX {}",
     "generator": "version {} of the generator",
     "vocabulary": "the generator that it was drawn by",
@@ -36,7 +37,7 @@ SAME = {
 """The fields of the head that must be the same when a hunt is resumed, and how to get an older value."""
 
 
-BEFORE = {"ranks": 1, "weights": {}, "backend": "cpu", "oracles": "turns"}
+BEFORE = {"ranks": 1, "weights": {}, "backend": "cpu", "oracles": "turns", "against": ""}
 """The values of fields that older records lack."""
 
 
@@ -48,10 +49,12 @@ def make_head(
     weights: Mapping[str, float] | None = None,
     backend: str = "cpu",
     oracles: str = "turns",
+    against: str = "",
 ) -> dict[str, Any]:
     """The first line of a record: all that decides which program has which number, and how it is judged.
 
-    ranks: how many processes judge each program together. devices: the number of devices of all ranks."""
+    ranks: how many processes judge each program together. devices: the number of devices of all ranks. against: the
+    environment with another release of JAX, as it was named."""
     return {
         "hunt": FORMAT,
         "seed": seed,
@@ -64,6 +67,7 @@ def make_head(
         "ranks": ranks,
         "weights": dict(weights or {}),
         "oracles": oracles,
+        "against": against,
     }
 
 

@@ -38,13 +38,17 @@ HOST = "host"
 ALONE = "alone"
 """Not a way to run: the unsharded program on one CPU device is compared with its operations run one by one."""
 
+RELEASE = "release"
+"""Not a way to run: the unsharded program is compared with itself under another release of JAX
+(`meshmark.hunt.another_release`)."""
+
 
 @dataclass
 class Difference:
     """A deviation of one mode of a program from the plain program.
 
     kind: "numbers", "refused" (an exception of JAX), "internal" (one of the compiler), "crash", "hang", or "oracles"
-    (the plain program differs from NumPy, from a CPU or from its operations run one by one).
+    (the plain program differs from NumPy, from a CPU, from its operations run one by one, or from another release).
     """
 
     mode: str
@@ -176,8 +180,12 @@ def compute_expected(program: Program, mode: str) -> list[np.ndarray]:
 
 
 def write_result(result: np.ndarray) -> dict[str, Any]:
-    """A result as JSON values: dtype, shape and flat data, with NaN and infinities as text."""
+    """A result as JSON values: dtype, shape and flat data, with NaN and infinities as text.
+
+    A complex number becomes two numbers."""
     data = result.astype(np.float64) if result.dtype.kind in "fV" else result
+    if result.dtype.kind == "c":
+        data = np.ascontiguousarray(result, np.complex128).reshape(-1).view(np.float64)
     items = [v if not isinstance(v, float) or math.isfinite(v) else str(v) for v in data.ravel().tolist()]
     return {"dtype": result.dtype.name, "shape": list(result.shape), "data": items}
 
@@ -299,7 +307,7 @@ def compare_with_host(program: Program, known: Truth, rounded: bool) -> Differen
     except Invalid as error:
         return Difference(HOST, "oracles", normalize(str(error)), f"a CPU can't run what runs here: {error}")
     here = accelerators.find_backend()
-    said = _first_difference(
+    said = first_difference(
         known.results, right.results, right, rounded, f"one {here} device differs from one of a CPU"
     )
     if not said:
@@ -307,13 +315,13 @@ def compare_with_host(program: Program, known: Truth, rounded: bool) -> Differen
     opinion = run_alone(program)
     if opinion is None:
         return Difference(HOST, "oracles", "undecided", f"{said}; which is wrong is not known")
-    if not _first_difference(known.results, opinion, right, rounded, ""):
+    if not first_difference(known.results, opinion, right, rounded, ""):
         told = f"one CPU device differs from each operation alone, and from one {here} device"
         return Difference(
-            ALONE, "oracles", "CPU", _first_difference(right.results, opinion, right, rounded, told) or said
+            ALONE, "oracles", "CPU", first_difference(right.results, opinion, right, rounded, told) or said
         )
     told = f"one {here} device differs from one of a CPU and from each operation alone"
-    return Difference(HOST, "oracles", here, _first_difference(known.results, opinion, right, rounded, told))
+    return Difference(HOST, "oracles", here, first_difference(known.results, opinion, right, rounded, told))
 
 
 def compare_with_alone(program: Program, known: Truth, rounded: bool) -> Difference | None:
@@ -324,13 +332,13 @@ def compare_with_alone(program: Program, known: Truth, rounded: bool) -> Differe
     if opinion is None:
         raise Inapplicable("its operations do not run alone")
     whole = compute_truth(program, device) if device else known
-    said = _first_difference(
+    said = first_difference(
         whole.results, opinion, whole, rounded, "one CPU device differs from each operation alone"
     )
     return Difference(ALONE, "oracles", "CPU", said) if said else None
 
 
-def _first_difference(
+def first_difference(
     found: Sequence[np.ndarray], right: Sequence[np.ndarray], known: Truth, rounded: bool, said: str
 ) -> str:
     """A description of the first result that differs; "" if none does."""

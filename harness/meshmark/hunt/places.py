@@ -25,7 +25,8 @@ def adapt_to_device_count(number: int | None, settings: Settings) -> Settings:
     if environment.get("JAX_PLATFORMS", os.environ.get("JAX_PLATFORMS")) == "cpu":
         return settings
     with Slot(replace(settings, spare=False)) as slot:
-        backend, found = slot.place()
+        place = slot.place()
+    backend, found = str(place["backend"]), int(place["devices"])
     if number and number > found:
         raise BadInput(f"--num-devices {number}: this machine has {counted(found, 'device')} of {backend}")
     # only one process can hold a TPU

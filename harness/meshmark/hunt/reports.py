@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from meshmark.hunt.another_release import read_result
 from meshmark.hunt.findings import Finding, read_script, write_finding
-from meshmark.hunt.oracles import ALONE, HOST
+from meshmark.hunt.oracles import ALONE, HOST, RELEASE
 from meshmark.hunt.program import Program, from_json
 from meshmark.hunt.scripts import write_script
-from meshmark.hunt.values import dtype_of
 from meshmark.hunt.workers import Slot
 
 KINDS = {
@@ -89,6 +89,8 @@ def script_of(finding: Finding) -> str:
         heading.append("One CPU device is wrong, each operation alone is right: JAX_PLATFORMS=cpu shows it.")
     elif finding.mode == HOST:
         heading.append(f"One {_backend(finding)} device is wrong, a CPU is right: run it there.")
+    elif finding.mode == RELEASE:
+        heading.append("One device gives other numbers under another release of JAX: run it under both.")
     return write_script(program, difference, heading, arrays(program, finding.expected))
 
 
@@ -96,10 +98,7 @@ def arrays(program: Program, expected: Sequence[Mapping[str, Any]]) -> list[np.n
     """The expected results as arrays. If there are none, because the program can't be run, one zero per result."""
     if not expected:
         return [np.zeros((), np.float32) for _ in range(_results(program))]
-    return [
-        np.array(e["data"], dtype=object).astype(float).astype(dtype_of(e["dtype"])).reshape(e["shape"])
-        for e in expected
-    ]
+    return [read_result(e) for e in expected]
 
 
 def _results(program: Program) -> int:

@@ -2,10 +2,11 @@
 """A process that judges programs one after another: `python -m meshmark.hunt.worker`.
 
 It reads one JSON line per job from standard input, {"program": data} or {"draw": [seed, number]} with "modes", and
-writes one line per answer; for "draw" also one line with the program before. With "light" it compiles with
-`meshmark.hunt.oracles.LIGHT`; with "without" it turns the named pass of XLA off. With a topology as last argument it
-compiles programs for that topology and interprets them (`meshmark.hunt.compiled`). A program that crashes, or exceeds
-its deadline, ends only this process (`meshmark.hunt.workers`).
+writes one line per answer; for "draw" also one line with the program before. With "truth" it answers with the right
+results. With "there", the results under another release of JAX, it compares them with its own. With "light" it
+compiles with `meshmark.hunt.oracles.LIGHT`; with "without" it turns the named pass of XLA off. With a topology as last
+argument it compiles programs for that topology and interprets them (`meshmark.hunt.compiled`). A program that crashes,
+or exceeds its deadline, ends only this process (`meshmark.hunt.workers`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def main() -> None:
 
     with watchdog.over(containment.START):
         from meshmark.devices.environment import configure_jax
-        from meshmark.hunt import accelerators, generator, oracles
+        from meshmark.hunt import accelerators, another_release, generator, oracles
         from meshmark.hunt.program import from_json, to_json
 
         configure_jax()
@@ -55,6 +56,7 @@ def main() -> None:
                 "ready": containment.first_compile(),
                 "backend": jax.default_backend(),
                 "devices": jax.device_count(),
+                "jax": jax.__version__,
             }
         )
     for line in sys.stdin:
@@ -76,6 +78,9 @@ def main() -> None:
                     answer["truth"] = [
                         oracles.write_result(r) for r in oracles.compute_expected(program, job["modes"][0])
                     ]
+                elif "there" in job:
+                    between = another_release.compare_with_release(program, job["there"], job["release"])
+                    answer["differences"] = [between.to_json()] if between else []
                 else:
                     left: list[str] = []
                     found = oracles.judge(program, job["modes"], runner, left)

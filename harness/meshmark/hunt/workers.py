@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,8 +20,10 @@ from meshmark.core.errors import BadInput
 from meshmark.core.installation import SOURCE
 from meshmark.devices import containment
 from meshmark.devices.environment import of_child
+from meshmark.hunt.oracles import RELEASE
 from meshmark.hunt.program import Program, to_json
 from meshmark.hunt.worker import MARK
+from meshmark.timing.environments import Environment
 
 MOST_IDLE_DEATHS = 3
 """The number of workers that die in a row before they judge anything, after which a slot gives up."""
@@ -122,6 +124,8 @@ class Settings:
     environment: Mapping[str, str] = field(default_factory=dict)
     python: str = sys.executable
     source: Path = SOURCE
+    against: Environment | None = None
+    """The environment with another release of JAX, which also runs the unsharded programs."""
     topology: str = ""
     """The topology to compile programs for, which are then interpreted; "" to run programs on the devices."""
     ranks: int = 1
@@ -154,6 +158,8 @@ class Slot:
         self.restarts = 0
         self.worker: Worker | None = None
         self.spare: Worker | None = None
+        self.there: Slot | None = None
+        """The slot whose workers have another release of JAX."""
         self.idle_deaths = 0
 
     def clock(self) -> float:
@@ -168,7 +174,42 @@ class Slot:
         """The outcome of one job: a program, its data, or {"draw": [seed, number]}."""
         if isinstance(job, Program):
             job = {"program": to_json(job)}
-        job = {"modes": list(modes)} | dict(job)
+        asked = [mode for mode in modes if mode != RELEASE]
+        answer = self._ask({"modes": asked} | dict(job)) if asked else Answer(program=job["program"])
+        if len(asked) < len(modes) and answer.program and not answer.invalid:
+            self._compare_with_release(job, answer)
+        return answer
+
+    def _compare_with_release(self, job: Mapping[str, Any], answer: Answer) -> None:
+        """Add to an answer what differs under the other release of JAX, or why that can't be known."""
+        there = self._there()
+        given = {k: v for k, v in job.items() if k in ("light", "without")} | {"program": answer.program}
+        right = there.judge(given | {"truth": True}, ("",))
+        release = str(there.place()["jax"])
+        answer.seconds += right.seconds
+        answer.cpu += right.cpu
+        if right.differences or right.invalid:  # that release crashes, or lacks a function
+            answer.not_run.append(f"not run under JAX {release}")
+            return
+        here = self._ask(given | {"there": right.truth, "release": release, "modes": [RELEASE]})
+        answer.differences += here.differences
+        answer.seconds += here.seconds
+        answer.cpu += here.cpu
+
+    def _there(self) -> Slot:
+        if self.there is None:
+            other = self.settings.against
+            if other is None:
+                raise BadInput("a comparison with another release of JAX needs one: name it with --against")
+            settings = replace(
+                self.settings, python=other.python, source=other.path, against=None, spare=False
+            )
+            self.there = Slot(settings)
+        return self.there
+
+    def _ask(self, job: Mapping[str, Any]) -> Answer:
+        """The outcome of one job in a worker of this slot."""
+        modes = job["modes"]
         start = time.perf_counter()
         worker = self._ready()
         waited = time.perf_counter() - start
@@ -183,7 +224,7 @@ class Slot:
                 answer.get("differences", []),
                 answer.get("invalid", ""),
                 answer.get("not_run", []),
-                answer.get("program", drawn),
+                answer.get("program", drawn or job.get("program")),
                 answer.get("families", {}),
                 answer.get("truth", []),
                 seconds,
@@ -193,14 +234,14 @@ class Slot:
         line, raw = containment.post_mortem(self.directory, worker.name)
         self._retire()
         kind = "hang" if line.verdict == "hang" else "crash"
-        difference = {
+        difference: dict[str, Any] = {
             "mode": modes[0] if len(modes) == 1 else "",
             "kind": kind,
             "what": describe_death(line.reason, raw),
             "text": read_last_words(raw) or line.reason,
             "data": {},
         }
-        return Answer([difference], program=drawn, seconds=seconds, restart_s=waited)
+        return Answer([difference], program=drawn or job.get("program"), seconds=seconds, restart_s=waited)
 
     def _ready(self) -> Worker:
         """A worker that has started; WorkerError if none starts."""
@@ -225,13 +266,14 @@ class Slot:
             left.unlink()
         self.worker = None
 
-    def place(self) -> tuple[str, int]:
-        """(name of the workers' backend, number of their devices)."""
-        found = self._ready().place
-        return str(found["backend"]), int(found["devices"])
+    def place(self) -> dict[str, Any]:
+        """What the workers have: the name of their "backend", the number of their "devices", their release of "jax"."""
+        return self._ready().place
 
     def truth(self, program: Program, mode: str = "") -> list[dict[str, Any]]:
         """The right results of a program in a mode: dtype, shape and flat data of each; [] if it can't be run."""
+        if mode == RELEASE:
+            return self._there().truth(program)
         return self.judge({"program": to_json(program), "truth": True}, (mode,)).truth
 
     def close(self) -> None:
@@ -239,6 +281,8 @@ class Slot:
         for worker in (self.worker, self.spare):
             if worker:
                 worker.end()
+        if self.there:
+            self.there.close()
         self.worker = self.spare = None
         shutil.rmtree(self.directory, ignore_errors=True)
 
