@@ -2,11 +2,12 @@
 """Makes the page of reported bugs and the cases that show their kind, from docs/reports.toml and the published
 records."""
 
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
 
 from docs.commands_page import cell
 from docs.package import ROOT, reading
@@ -74,8 +75,8 @@ def bugs() -> list[Bug]:
 
 def of(patterns: Iterable[str], ids: Iterable[str]) -> list[str]:
     """The ids that a pattern matches, in their order."""
-    patterns = tuple(patterns)
-    return [name for name in ids if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    one = re.compile("|".join(map(translate, patterns)))
+    return [name for name in ids if one.match(name)]
 
 
 def published(product: str) -> dict[str, dict[str, str]]:
