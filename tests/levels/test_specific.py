@@ -107,9 +107,24 @@ def test_the_committed_lines_match_a_row_of_their_place():
         assert rows_of(line, here), line["case"]
 
 
-def test_most_rows_have_a_recorded_line():
-    """The others are of releases, devices or processes for which nothing is recorded."""
-    assert len(examples()) >= len(ISSUES) - 20
+UNRECORDED = {
+    "transformed_shard_map/transform=vmap_vjp": "JAX 0.12.0.1 passes it on this project's machines",
+    "smooth_functions_gradient/*group=zeros": "a crash of JAX 0.11",
+    "exact_functions/*group=polyval": "JAX before 0.12",
+    "rounded_functions/*group=betainc": "JAX before 0.12",
+    "refusal/kind=deleted_argument": "a crash of JAX 0.10",
+    "staged_decoder/*/n8": "the TPU compiler, on two kinds of topology",
+    "transform/transform=pure_callback": "the GPU compiler without a GPU",
+    "rounded_functions/*group=products": "the GPU compiler",
+    "ring_attention/*/n32": "the GPU compiler",
+}
+"""The beginnings of rows of which no line is recorded, and where they fail."""
+
+
+def test_every_other_row_has_a_recorded_line():
+    without = {issue.cases[0] for number, issue in enumerate(ISSUES) if number not in examples()}
+    assert all(any(case.startswith(name) for name in UNRECORDED) for case in without), without
+    assert all(any(case.startswith(name) for case in without) for name in UNRECORDED)
 
 
 def others_of(issue):
@@ -152,21 +167,30 @@ KEPT = {
     "a NaN is seen": set(),
     "another value is seen": {
         # how wrong the values are depends on the data of the case: the place or the number of elements tells the issue
-        *(
-            "dynamic_update_slice",
-            "dynamic_slice",
-            "shift_set",
-            "reduce_window_gradient",
-            "ppermute",
-            "batch_grid",
-        ),
-        *("*_gradient", "transformed_shard_map"),  # the harness says how far off they are
-        *("special_functions", "pmax", "partly_sharded", "every_value", "moved_rows", "feature_groups"),
+        *("dynamic_update_slice", "dynamic_slice", "shift_set", "reduce_window_gradient", "ppermute"),
+        *("batch_grid", "feature_groups", "every_value"),
+        "*_gradient",  # the harness says how far off they are
     },
-    "no place is told": {"distributed_initialize", "pmax", "refusal"},
+    "no place is told": set(),
     "another shape is actual": set(),
-    "another file": {"refusal", "index_vectors", "fourier", "function_options", "sum_over_one"},
+    "another file": set(),
 }
+"""The beginnings of rows that match such a failure too. Each of them needs to."""
+
+
+def too_wide():
+    """(what is altered, the row) where a row still matches."""
+    for number, record in examples().items():
+        issue = ISSUES[number]
+        for reason, what in altered(record):
+            if issue.explains(record["check"], record["was"], reason):
+                yield what, issue.cases[0]
+
+
+def test_only_rows_that_need_it_are_kept():
+    found = set(too_wide())
+    for what, names in KEPT.items():
+        assert {n for n in names if any(w == what and case.startswith(n) for w, case in found)} == names
 
 
 @pytest.mark.parametrize("number", range(len(ISSUES)), ids=lambda n: f"{n}-{ISSUES[n].cases[0][:30]}")

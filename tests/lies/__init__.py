@@ -6,12 +6,22 @@ records of an accepted product, those of conformance or those of timings. The an
 and docs/submitting.md lists it as taken on trust.
 """
 
-from tests.lies import of_ends, of_fields, of_places, of_runs, of_several, of_times, of_verdicts, on_trust
+from tests.lies import (
+    of_ends,
+    of_fields,
+    of_places,
+    of_rounds,
+    of_runs,
+    of_several,
+    of_times,
+    of_verdicts,
+    on_trust,
+)
 from tests.lies.of_ends import closed
 from tests.lies.of_runs import OF_A_COMMIT
 from tests.lies.telling import Lie, told, whole
 
-__all__ = ["LIES", "OF_A_COMMIT", "Lie", "closed", "told", "whole"]
+__all__ = ["LIES", "OF_A_COMMIT", "Lie", "closed", "of_rounds", "told", "whole"]
 
 BY_SUBJECT = (
     of_runs.LIES,
@@ -19,6 +29,7 @@ BY_SUBJECT = (
     of_verdicts.LIES,
     of_times.LIES,
     of_ends.LIES,
+    of_rounds.LIES,
     of_fields.LIES,
     of_several.LIES,
     on_trust.LIES,

@@ -57,3 +57,97 @@ def test_samples_of_one_rank_are_not_those_of_two():
         draw = random.Random(seed)
         honest = [[round(1e-5 * math.exp(abs(draw.gauss(0, 0.005))), 9) for _ in range(20)] for _ in range(2)]
         assert consistent.of_one_rank(honest) == ""
+
+
+COUNTED = {"timing": RUN["timing"] | {"counts": "samples"}, "facts": RUN["facts"]}
+ABOUT = {"the most": 1e-5, "many": 1e-4, "some": 1e-3, "few": 1e-2, "the fewest": 1.0}
+"""Seconds of a sample, by how many samples there are."""
+
+
+def in_rounds(cadence="isolated", seed=0, control=True, about=0.001):
+    """The timing lines of one cell, sampled by the rule of a run that counts the time of samples."""
+    draw = random.Random(seed)
+    calls = min(4096, math.ceil(0.003 / about)) if cadence == "stream" else 1
+    found = [
+        {
+            "case": f"psum/axes=x/{mode}/8/float32/4KiB",
+            **{"run": "r", "process": 0, "cadence": cadence, "calls": calls, "samples_s": []},
+        }
+        for mode in ("auto", "explicit", "manual")
+    ]
+    every = [(one["samples_s"], calls) for one in found]
+    if control:
+        found[0]["control_s"] = []
+        every.append((found[0]["control_s"], 2 * calls if cadence == "stream" else 1))
+    if control and cadence == "stream":
+        found[0]["control_calls"] = 2 * calls
+    spent, times = 0.0, [0.0]
+    while len(times) <= 1000 and (len(times) <= 10 or spent <= 0.06 * len(every)):
+        for own, _ in every:
+            own.append(float(f"{about * draw.uniform(0.9, 1.1):.7g}"))
+        took = sum(own[-1] * each for own, each in every)
+        spent += took
+        times.append(round(times[-1] + took + 2e-5, 6))
+    found[0]["rounds_s"] = times
+    return list(enumerate(found, 1))
+
+
+def of_counted(found):
+    return [reason for _, reason in sampling.of_file(found, {"r": COUNTED})]
+
+
+@pytest.mark.parametrize("about", ABOUT.values(), ids=ABOUT)
+@pytest.mark.parametrize("control", [True, False])
+@pytest.mark.parametrize("cadence", ["isolated", "stream"])
+def test_honest_rounds_fit_their_rule(cadence, control, about):
+    for seed in range(5):
+        assert of_counted(in_rounds(cadence, seed, control, about)) == []
+
+
+def test_in_cadence_plain_each_program_has_rounds_of_its_own():
+    draw, found = random.Random(0), []
+    for number, mode in enumerate(("auto", "manual"), 1):
+        samples, times = [], [0.0]
+        while sum(samples) <= 0.06:
+            samples.append(float(f"{0.001 * draw.uniform(0.9, 1.1):.7g}"))
+            times.append(round(times[-1] + samples[-1] + 1e-5, 6))
+        line = {"case": f"psum/axes=x/{mode}/8/float32/4KiB", "run": "r", "process": 0, "cadence": "plain"}
+        found.append((number, line | {"samples_s": samples, "rounds_s": times, "control_s": samples[::-1]}))
+    assert of_counted(found) == []
+    found[0][1]["control_s"] = found[0][1]["control_s"][:-3]
+    (told,) = of_counted(found)
+    assert "its control: " in told and "it samples until they are spent" in told
+    found[0][1]["control_s"] = found[0][1]["samples_s"][::-1]
+    found[1][1]["samples_s"].remove(max(found[1][1]["samples_s"]))
+    del found[1][1]["rounds_s"][-1]
+    assert "it samples until they are spent" in of_counted(found)[0]
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.03, 0.1, 0.5])
+@pytest.mark.parametrize("about", ABOUT.values(), ids=ABOUT)
+def test_without_the_slowest_samples_no_cell_fits_the_rule(about, share):
+    """A round of the slowest samples takes at least as long as the last round, so the rest never spends the time."""
+    for seed in range(5):
+        found = in_rounds(seed=seed, control=False, about=about)
+        for _, record in found:
+            for _ in range(max(1, round(share * len(record["samples_s"])))):
+                record["samples_s"].remove(max(record["samples_s"]))
+        del found[0][1]["rounds_s"][len(found[0][1]["samples_s"]) + 1 :]
+        assert any(
+            "it samples until they are spent" in told or "a run takes 10 to" in told
+            for told in of_counted(found)
+        )
+
+
+def test_a_machine_may_stop_between_two_samples():
+    found = in_rounds(control=False)
+    times = found[0][1]["rounds_s"]
+    found[0][1]["rounds_s"] = [*times[:20], *(round(s + 3.0, 6) for s in times[20:])]
+    assert of_counted(found) == []
+
+
+def test_a_time_of_ones_own_is_explained():
+    run = COUNTED | {"selection": {"profile": "standard"}}
+    (told,) = [reason for _, reason in sampling.of_file(in_rounds(), {"r": run})]
+    assert "0.06 s of sampling, and profile standard gives 0.2 s: explain it in a note" in told
+    assert not list(sampling.of_file(in_rounds(), {"r": run}, time_explained=True))

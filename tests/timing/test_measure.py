@@ -16,7 +16,7 @@ from jax import lax
 from meshmark.judge.checks import Judge
 from meshmark.operations import OPERATIONS, cases
 from meshmark.timing import ceilings, device_time, measure
-from meshmark.timing.measure import Budget, Wrong, prepare, sample, stream
+from meshmark.timing.measure import Budget, Wrong, prepare, sample, sample_in_rounds, stream
 
 PSUM = "psum/axes=x+y/{}/2x4/float32/4KiB"
 
@@ -227,21 +227,45 @@ def test_timers_take_turns_in_random_order():
 
 
 def test_sampling_does_not_end_because_an_interval_looks_narrow():
-    (samples,) = sample([Clock("a", [1.0])], Budget(seconds=60, least=10, most=1000), random.Random(0))
+    (samples,) = sample([Clock("a", [1.0])], Budget(seconds=2000, least=10, most=1000), random.Random(0))
     assert len(samples) == 1000
 
 
-def test_sampling_ends_when_the_time_is_spent():
+@pytest.mark.parametrize(
+    ("seconds", "least", "most", "number"),
+    [
+        (12, 5, 1000, 9),
+        (12.1, 5, 1000, 9),
+        (11.9, 5, 1000, 8),
+        (1, 5, 1000, 5),
+        (100, 5, 7, 7),
+        (1, 1, 1000, 2),
+    ],
+)
+def test_sampling_ends_when_the_samples_have_spent_the_time(seconds, least, most, number):
+    (samples,) = sample([Clock("a", [1.0, 2.0])], Budget(seconds, least, most), random.Random(0))
+    assert len(samples) == number
+
+
+def test_each_program_adds_to_the_time_and_each_sample_counts_with_its_calls():
+    short, long = Clock("a", [1.0]), Clock("b", [2.0])
+    long.count = 4
+    taken = sample_in_rounds([short, long], Budget(seconds=45, least=1), random.Random(0))
+    assert [len(own) for own in taken.samples] == [11, 11], "11 rounds of 9 s are the first that exceed 90 s"
+
+
+def test_rounds_hold_their_samples():
     class Slow(Clock):
         def sample(self):
-            until = measure.perf_counter() + 0.01
-            while measure.perf_counter() < until:
+            start = measure.perf_counter()
+            while (now := measure.perf_counter()) < start + 0.002:
                 pass
-            return super().sample()
+            return now - start
 
-    budget = Budget(seconds=0.2, least=5, most=1000)
-    (samples,) = sample([Slow("a", [1.0, 2.0])], budget, random.Random(0))
-    assert 5 <= len(samples) <= 21
+    taken = sample_in_rounds([Slow("a", [0]), Slow("b", [0])], Budget(0.02, 5, 1000), random.Random(0))
+    assert taken.rounds[0] == 0 and len(taken.rounds) == len(taken.samples[0]) + 1
+    lengths = [after - before for before, after in itertools.pairwise(taken.rounds)]
+    assert all(sum(own) <= length for *own, length in zip(*taken.samples, lengths, strict=True))
 
 
 def test_ceilings_are_rates_of_what_was_done():

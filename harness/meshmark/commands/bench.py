@@ -34,12 +34,10 @@ from meshmark.records.closing import CLOSES
 from meshmark.records.reading import Records
 from meshmark.records.writing import Writer
 from meshmark.timing import bench, timing_tables
-from meshmark.timing.bench import Progress
+from meshmark.timing.bench import SECONDS, Progress
+from meshmark.timing.measure import COUNTS
 from meshmark.timing.progress import shown
 from meshmark.timing.timer import Job
-
-SECONDS = {"quick": 0.06, "standard": 0.2, "full": 0.5, "sweep": 0.06}
-"""Seconds of sampling for each program and cadence, by profile."""
 
 
 def add_arguments(add: argparse.ArgumentParser) -> None:
@@ -118,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         "repeat": arguments.processes,
         "table": TABLE_VERSION,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "least", "most")},
+        "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "least", "most")} | {"counts": COUNTS},
         **CLOSES,
     }
     before = Records()

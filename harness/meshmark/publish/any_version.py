@@ -21,6 +21,7 @@ from meshmark.publish.review import AS_WRITTEN, Entry
 from meshmark.records import run_line
 from meshmark.records.shared import CADENCES
 from meshmark.timing.ceilings import MOST_SAMPLES, SAMPLES, SAMPLING
+from meshmark.timing.measure import Budget
 
 UNITS = {"copy bandwidth": "B/s", "largest matmul": "FLOP/s"}
 """The unit of each ceiling."""
@@ -48,6 +49,9 @@ OF_A_PROGRAM = (*COUNTED, "communication", "argument_bytes", "output_bytes", "pr
 
 OF_A_TIMING = (*COUNTED, "communication", "argument_bytes", "output_bytes", "lower_s", "compile_s", "calls")
 """The fields that a passing timing always has."""
+
+OF_COUNTED = ("control_calls", "rounds_s")
+"""The fields that only the timings of a run have whose samples' time counts (`timing.counts`)."""
 
 OF_CHECKS = ("theory", "told", "excess_bytes")
 """The fields of a program that a check line has and a timing line has not."""
@@ -125,6 +129,8 @@ def of_run(run: Mapping[str, Any], kinds: set[str]) -> Iterator[str]:
         yield "times over several processes, and does not say which ranks started together (`group`)"
     if over > 1 and not compared and "processes" not in selection:
         yield f"goes over {over} processes, and `selection.processes` does not say so"
+    if "counts" in run.get("timing", {}) and over > 1:
+        yield "counts the time of samples, which a run over several processes does not"
     transport = (facts.get("group") or {}).get("transport")
     if transport is not None and (facts["backend"] != "cpu" or transport not in TRANSPORTS):
         yield f"collectives over {transport[:20]!a} on {facts['backend'][:20]}"
@@ -167,6 +173,10 @@ def of_settings(timing: Mapping[str, Any], closes: bool) -> Iterator[str]:
         yield f"times cases for {timing['seconds']} s"
     if not 1 <= timing["least"] <= timing["most"]:
         yield f"takes {timing['least']} samples at least, and {timing['most']} at most"
+    if "counts" in timing and (timing["least"], timing["most"]) != (Budget.least, Budget.most):
+        yield (
+            f"takes {timing['least']} to {timing['most']} samples, and its version {Budget.least} to {Budget.most}"
+        )
 
 
 def of_workspace(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
@@ -288,6 +298,16 @@ def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str
         yield f"passes by its check {record['check']}, and execute is the last one"
     if "environment" in record and "environment" not in run:
         yield "is one side of a comparison, and its run is not"
+    if "environment" not in run and "counts" not in run.get("timing", {}):
+        yield from (
+            f"has `{name}`, and the time of samples does not count in its run"
+            for name in OF_COUNTED
+            if name in record
+        )
+    if "control_calls" in record and (record["cadence"] != "stream" or not record.get("control_s")):
+        yield f"has `control_calls` in cadence {record['cadence']}, and only the control of a stream has calls"
+    if "rounds_s" in record and record["cadence"] == "device":
+        yield "has `rounds_s`, and device times have no rounds"
     if found := [name for name in OF_CHECKS if name in record]:
         yield f"passes with `{found[0]}`, which a timing does not have"
     if record["mode"] == "host":

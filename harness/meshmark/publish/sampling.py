@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks samples against the sampling rule of their run: how many, for how long, in which order.
 
-timing.measure.sample stops by a rule that the run line states: at the maximum number of samples, or when the time is
-spent. In older runs it also stops when the medians are precise. If samples were scaled or dropped, the rest fits none
-of these stops. The modes of a cell are sampled in rounds, so they have equal numbers of samples. In the cadences of
-ALONE each mode stops by itself.
+timing.measure stops sampling by a rule that the run line states: at the maximum number of samples, or when the samples
+have spent the time (publish.rounds). In older runs, and in those of several processes, time between samples counts too,
+so the samples may have spent less of it. In still older ones sampling also stops when the medians are precise. If
+samples were scaled or dropped, the rest fits none of these stops. The modes of a cell are sampled in rounds, so they
+have equal numbers of samples. In the cadences of ALONE each mode stops by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from meshmark.core import statistics
+from meshmark.publish import rounds
+from meshmark.publish.rounds import ALONE, TAKEN
 from meshmark.records import run_line
+from meshmark.timing.bench import SECONDS
 from meshmark.timing.measure import LONGEST_STREAM, STREAM_SECONDS
 
 SPENT = 0.65
@@ -35,28 +39,50 @@ BETWEEN = 20e-6
 IN_ORDER = 12
 """With at least this many samples, the same order in all of them is not chance: one in 12! = 479 million."""
 
-ALONE = ("plain", "device")
-"""The cadences in which each mode is sampled by itself."""
-
-TAKEN = "give the samples as they were taken"
-
 Line = tuple[int, Mapping[str, Any]]
 """A timing record with its line number."""
 
 
-def of_file(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
-    """(line, what can't be) of the timing lines of one file."""
+def of_file(
+    lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]], time_explained: bool = False
+) -> Iterator[tuple[int, str]]:
+    """(line, what can't be) of the timing lines of one file. time_explained: a note says why the run gave its programs
+    another time than its profile does."""
     cells: dict[tuple[Any, ...], list[Line]] = {}
     for number, record in lines:
         if record["samples_s"] and record["cadence"] != "device":
             together = sampled_together(record["case"], record["cadence"])
             key = (record["run"], together, record["cadence"], record["process"])
             cells.setdefault(key, []).append((number, record))
+    first: dict[str, int] = {}
+    gaps: dict[str, list[tuple[float, float]]] = {}
     for (run, *_), found in cells.items():
         line = runs[run]
         if "environment" in line or not line.get("timing"):
             continue  # comparisons stop by pairs
+        if run not in first:
+            first[run] = found[0][0]
+            if not time_explained and (why := _unusual_time(line)):
+                yield first[run], why
         yield from _stopped(found, line)
+        if "counts" in line["timing"] and len({len(record["samples_s"]) for _, record in found}) == 1:
+            gaps.setdefault(run, []).append(rounds.unusual_gaps(found))
+    for run, own in gaps.items():
+        if why := rounds.too_many_gaps(own):
+            yield first[run], why
+
+
+def _unusual_time(run: Mapping[str, Any]) -> str:
+    """Why the run gives its programs another time than its profile does; "" if it does not, or is of an earlier
+    version. A person who drops samples must change this time, so a change must be explained."""
+    timing, profile = run["timing"], (run.get("selection") or {}).get("profile")
+    own, usual = timing.get("seconds"), SECONDS.get(str(profile))
+    if "counts" not in timing or not usual or own == usual:
+        return ""
+    return (
+        f"the run gives each program {own} s of sampling, and profile {profile} gives {usual:g} s: explain it in a note"
+        " about `timing`, or time it again"
+    )
 
 
 def sampled_together(case: str, cadence: str) -> str:
@@ -80,6 +106,9 @@ def _stopped(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[in
     for line, record in found:
         if problem := _calls(record, seconds):
             yield line, problem
+    if "counts" in timing and seconds:
+        yield from rounds.of_cell(found, run)
+        return
     if seconds and number > timing.get("least", 1) and run_line.processes(run["facts"]) == 1:
         taken = [own[:-1] for _, r in found for own in (r["samples_s"], _control(r, number))]
         # The line does not record how many calls the control's calibration gave, so its samples count as one call each.

@@ -471,11 +471,13 @@ def _timed(
     review: Review,
 ) -> None:  # fmt: skip
     """Check the timing, ceiling and comparison lines: plausible, and with the cost of the table."""
-    explained = any(note["about"] == "peak" for note in product["notes"])
+    explained, time_explained = (
+        any(n["about"] == what for n in product["notes"]) for what in ("peak", "timing")
+    )
     of_timings = [(n, r) for n, r in lines if r["kind"] == "timing"]
     sampled = field_checks.with_controls(of_timings)
     found_in_all = (
-        *(sampling.of_file(of_timings, runs), consistent.of_timings(of_timings, runs)),
+        *(sampling.of_file(of_timings, runs, time_explained), consistent.of_timings(of_timings, runs)),
         *(sampling.of_orders(sampled), consistent.of_samples(sampled), field_checks.of_others(lines, runs)),
         against_table.untimed_modes(of_timings, runs),
     )

@@ -233,6 +233,23 @@ class TimingLine(CaseLine, Counters, Ending):
             ),
         ]
     ]
+    control_calls: NotRequired[
+        Annotated[int, Field("Cadence `stream`: calls per sample of the control.", least=1)]
+    ]
+    rounds_s: NotRequired[
+        Annotated[
+            list[Annotated[float, Field(least=0)]],
+            Field(
+                "When each round of samples began, and when the last one ended, from the beginning of the first. The"
+                " first line of a cell, cadence and process that has samples holds it, for all programs of these"
+                " rounds; in cadence `plain` each line holds its own. The samples of a round, times their calls, take"
+                " no longer than the round. Lines of earlier versions and of several processes lack it.",
+                "s",
+                fewest=2,
+                most=1_000_001,
+            ),
+        ]
+    ]
     launch_skew_s: NotRequired[
         Annotated[
             list[Annotated[float, Field(least=0)]],

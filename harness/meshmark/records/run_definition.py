@@ -207,6 +207,18 @@ class TimingSettings(TypedDict):
         ]
     ]
     most: NotRequired[Annotated[int, Field("Most samples per case and cadence.", least=1)]]
+    counts: NotRequired[
+        Annotated[
+            str,
+            Field(
+                "What counts as spent time. `samples`: sampling ends with the first round, from the fewest samples on,"
+                " after which the samples of all programs of the cell, times their calls, take more than `seconds` for"
+                " each program, or at the most samples. Without it, time between samples counts too, so the samples do"
+                " not show exactly where sampling ended. Runs of earlier versions and over several processes lack it.",
+                choices=("samples",),
+            ),
+        ]
+    ]
     pairs: NotRequired[Annotated[list[int], Field("Comparisons: the numbers of pairs at which it may stop.")]]
 
 

@@ -31,6 +31,9 @@ from meshmark.timing.cells import BASE, cell_of
 from meshmark.timing.children import Children
 from meshmark.timing.timer import Job
 
+SECONDS = {"quick": 0.06, "standard": 0.2, "full": 0.5, "sweep": 0.06}
+"""Seconds of sampling for each program and cadence, by profile."""
+
 NOISY_SPREAD = 0.25
 """A machine is called noisy if the spread of a fixed piece of work is above this."""
 

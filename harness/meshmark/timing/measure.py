@@ -67,12 +67,16 @@ class Wrong(RuntimeError):
         self.lines = list(lines)
 
 
+COUNTS = "samples"
+"""What counts as spent time. The sum of the samples does, so a reader of the samples can tell where sampling ended."""
+
+
 @dataclass(frozen=True)
 class Budget:
     """How long to sample one program in one cadence.
 
-    seconds: the time for its calls. least, most: numbers of samples, which override it. Sampling does not end when an
-    interval is narrow, because the width depends on the samples themselves.
+    seconds: the time that its samples take together. least, most: numbers of samples, which override it. Sampling does
+    not end when an interval is narrow, because the width depends on the samples themselves.
     """
 
     seconds: float = 0.25
@@ -405,14 +409,32 @@ def undisturbed() -> Iterator[None]:
             gc.enable()
 
 
-def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random) -> list[list[float]]:
-    """The samples of each timer, in seconds. They are taken in rounds: each round samples every timer once, in random
-    order. Disturbances of the machine then affect all timers alike, and the samples of one round are pairs.
+@dataclass(frozen=True)
+class Sampled:
+    """The samples of several timers, taken in rounds."""
 
-    Sampling ends when the time is spent (`budget.seconds` per timer), or at `budget.most` rounds.
+    samples: list[list[float]]
+    """The samples of each timer, in seconds."""
+    rounds: list[float]
+    """When each round began, and when the last one ended, in seconds from the beginning of the first."""
+
+
+def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random) -> list[list[float]]:
+    """The samples of each timer, in seconds, taken as `sample_in_rounds` does."""
+    return sample_in_rounds(timers, budget, rng).samples
+
+
+def sample_in_rounds(timers: Sequence[Timer], budget: Budget, rng: random.Random) -> Sampled:
+    """Sample timers in rounds: each round samples every timer once, in random order. Disturbances of the machine then
+    affect all timers alike, and the samples of one round are pairs.
+
+    Sampling ends when the samples have taken more time than there is (`budget.seconds` per timer), or at `budget.most`
+    rounds. Time between samples does not count: whether a round was the last one follows from the samples alone.
     """
     samples: list[list[float]] = [[] for _ in timers]
+    rounds = [0.0]
     order = list(range(len(timers)))
+    calls = [getattr(timer, "count", 1) for timer in timers]
     with ExitStack() as stack:
         stack.enter_context(undisturbed())
         for timer in timers:  # warm up, no longer than a tenth of the budget
@@ -421,12 +443,14 @@ def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random) -> list[
                 timer.sample()
                 if perf_counter() > until:
                     break
-        until = perf_counter() + budget.seconds * len(timers)
+        start, spent = perf_counter(), 0.0
         for number in range(1, budget.most + 1):
             if len(order) > 1:  # work between calls cools the caches of short calls: 0.5 percent of 14 us
                 rng.shuffle(order)
             for i in order:
                 samples[i].append(timers[i].sample())
-            if number >= budget.least and perf_counter() > until:
+            rounds.append(perf_counter() - start)
+            spent += sum(own[-1] * each for own, each in zip(samples, calls, strict=True))
+            if number >= budget.least and spent > budget.seconds * len(timers):
                 break
-    return samples
+    return Sampled(samples, rounds)

@@ -40,10 +40,12 @@ from meshmark.timing.measure import (
     Budget,
     Plain,
     Prepared,
+    Sampled,
+    Stream,
     Timer,
     Wrong,
     prepare,
-    sample,
+    sample_in_rounds,
     stream,
 )
 
@@ -51,6 +53,12 @@ MARK = "meshmark-timer "
 """The start of each line of the child: a plugin may print other lines."""
 
 CADENCES = ("plain", "isolated", "stream", "device")
+
+OF_SAMPLES = (
+    *("control_s", "control_calls", "rounds_s", "per_device_s", "launch_skew_s", "wire_s"),
+    *("samples_by_rank", "skew"),
+)
+"""The fields of a line that its samples belong to, beside `samples_s`."""
 
 CLEAR_EVERY = 60
 """Number of cells after which JAX's caches are dropped."""
@@ -118,9 +126,14 @@ def doubts() -> str:
 def untimed(lines: Sequence[dict[str, Any]], why: str) -> None:
     """Remove the times from the lines of a cell, because they cannot be trusted."""
     for line in lines:
-        for name in ("control_s", "per_device_s", "launch_skew_s", "wire_s", "samples_by_rank", "skew"):
+        for name in OF_SAMPLES:
             line.pop(name, None)
         line |= {"verified": False, "verdict": "error", "check": "execute", "reason": why, "samples_s": []}
+
+
+def rounded_ends(taken: Sampled) -> list[float]:
+    """When each round began and the last one ended, for a record: in whole microseconds."""
+    return [round(s, 6) for s in taken.rounds]
 
 
 class Timing:
@@ -193,12 +206,13 @@ class Timing:
     def alone(self, every: Sequence[Prepared]) -> Iterator[dict[str, Any]]:
         """One line per case. Each program is sampled alone, in random order."""
         found: dict[str, dict[str, Any]] = {}
-        taken: dict[int, list[float]] = {}
+        taken: dict[int, Sampled] = {}
         for i in self.rng.sample(range(len(every)), len(every)):
             with self.watched("sample alone", [every[i].case.id]):
-                (taken[i],) = sample([Plain(every[i])], self.budget, self.rng)
+                taken[i] = sample_in_rounds([Plain(every[i])], self.budget, self.rng)
         for i, p in enumerate(every):
-            self.add(found, Plain(p), p, taken[i], "plain")
+            self.add(found, Plain(p), p, taken[i].samples[0], "plain")
+            found[p.case.id].setdefault("rounds_s", rounded_ends(taken[i]))
         yield from found.values()
 
     def twins(self, ready: Sequence[Prepared]) -> dict[str, Prepared]:
@@ -217,9 +231,14 @@ class Timing:
         if not timers:
             return
         found: dict[str, dict[str, Any]] = {}
-        for timer, p, samples in zip(timers, of, sample(timers, self.budget, self.rng), strict=True):
+        taken = sample_in_rounds(timers, self.budget, self.rng)
+        for timer, p, samples in zip(timers, of, taken.samples, strict=True):
+            if p.case.id in found and isinstance(timer, Stream):
+                found[p.case.id]["control_calls"] = timer.count
             self.add(found, timer, p, samples, cadence)
-        yield from found.values()
+        first, *rest = found.values()
+        yield first | {"rounds_s": rounded_ends(taken)}
+        yield from rest
 
     def add(
         self,
