@@ -24,8 +24,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [IMPORTS, os.environ.get
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
     os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / "build" / "bytecode")
 
-# The same commit gives the same outcome twice, on a busy machine too, so no example has a deadline. MESHMARK_FUZZ=1 draws
-# anew each time, to look for what is not found yet.
+# The same commit gives the same outcome twice, and a busy machine misses deadlines, so no example has one.
+# MESHMARK_FUZZ=1 draws anew each time, to look for what is not found yet.
 if settings:
     settings.register_profile("meshmark", deadline=None, derandomize=os.environ.get("MESHMARK_FUZZ") != "1")
     settings.load_profile("meshmark")
