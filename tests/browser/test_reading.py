@@ -162,6 +162,11 @@ def test_cards_are_rows_of_a_table_for_a_screen_reader(open_page):
     session = tab.context.new_cdp_session(tab)
     nodes = session.send("Accessibility.getFullAXTree")["nodes"]
     roles = [n["role"]["value"] for n in nodes if not n.get("ignored")]
+    without = tab.evaluate(
+        "[...document.querySelectorAll('.stack, .stack *')].filter(e => /^(TABLE|T[A-Z]+)$/.test(e.tagName)"
+        " && !e.getAttribute('role')).length"
+    )
+    assert without == 0, "some browsers forget the table where it is laid out as blocks"
     assert roles.count("table") > 8 and roles.count("row") > 30 and roles.count("columnheader") > 30
     assert roles.count("rowheader") > 20 and roles.count("cell") > 100
 

@@ -64,7 +64,7 @@ function drawSteps(m, cadence) {
   ];
   const bodies = [...groups_].sort(([, a], [, b]) => byText(a.step, b.step) || byText(a.where, b.where)).map(([k, g]) => {
     const top = Math.max(...Object.values(g.by).map((s) => s.tokens_per_s)), shown = figures.filter(([, text]) => modes.some((x) => g.by[x] && [text(g.by[x], g, timesBy.get(`${k} ${x}`) || {})].flat().some((y) => y !== "")));
-    return el("tbody", {}, el("tr", {}, el("th", { scope: "rowgroup", colspan: 1 + modes.length }, el("span", { class: "op" }, g.step), el("span", { class: "soft small" }, ` ${g.where}`))), shown.map(([name, text, bar]) => el("tr", {}, el("th", { scope: "row", class: "soft nowrap" }, name),
+    return el("tbody", {}, el("tr", {}, el("th", { scope: "rowgroup", class: "op" }, g.step), el("td", { class: "soft small", colspan: modes.length }, g.where)), shown.map(([name, text, bar]) => el("tr", {}, el("th", { scope: "row", class: "soft nowrap" }, name),
       modes.map((x) => el("td", { class: "num", style: bar && g.by[x] ? `background: linear-gradient(to right, var(--accent-soft) ${Math.round(100 * bar(g.by[x]) / top)}%, transparent 0)` : null }, g.by[x] ? text(g.by[x], g, timesBy.get(`${k} ${x}`) || {}) : "")))));
   });
   out.replaceChildren(el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Steps of the decoder" }, el("table", { class: "steps" }, el("caption", {}, `Steps of the decoder on ${m.label}, ${own}`), el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "step and figure"), modes.map((x) => el("th", { scope: "col", class: "num" }, x)))), bodies)),
