@@ -2,6 +2,7 @@
 """Reading the page: a screen reader has all of it, the first choice of machine answers the question of its section,
 nothing is cut at any width, and pages of few records name their contents."""
 
+import itertools
 import re
 
 import pytest
@@ -195,7 +196,9 @@ def test_a_print_names_its_columns_and_its_records(open_file, published):
     assert (
         heads.evaluate_all("all => all.map(e => getComputedStyle(e).display)") == ["contents"] * heads.count()
     )
-    assert len(re.findall(rb"/Type\s*/Page\b", tab.pdf(format="A4"))) == 2
+    for paper, landscape in itertools.product(("A4", "Letter"), (False, True)):
+        pdf = tab.pdf(format=paper, landscape=landscape)
+        assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == 2, (paper, landscape)
     tab.emulate_media(media="screen")
     assert not tab.locator("#answers-prov .on-paper").is_visible()
 
