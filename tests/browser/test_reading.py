@@ -2,6 +2,9 @@
 """Reading the page: a screen reader has all of it, the first choice of machine answers the question of its section,
 nothing is cut at any width, and pages of few records name their contents."""
 
+import itertools
+import re
+
 import pytest
 
 from tests.browser import records as made_up
@@ -122,6 +125,98 @@ def test_the_cells_of_the_matrix_hold_their_text(open_file, published, width):
     assert wide < (1.6 if width == 1280 else 3) * seen, "three runs are not much wider than the box"
     tab.add_style_tag(content=".matrix { --cell: 2rem !important; } .cell { min-width: 0 !important; }")
     assert (tab.evaluate(WIDER) != []) == (width == 1280), "narrower cells are seen"
+
+
+def test_a_phone_shows_the_rows_of_a_table_as_cards(open_file, published):
+    """No table has to be scrolled sideways, but for those whose columns are compared: the matrix, the heat map and the
+    axis of releases."""
+    tab = open_file(published, width=390, height=844)
+    tab.eval_on_selector_all("section details:has(.scroll)", "all => all.forEach(d => d.open = true)")
+    wider = tab.evaluate(
+        "[...document.querySelectorAll('.scroll')].filter(b => b.scrollWidth > b.clientWidth + 1)"
+        ".map(b => b.getAttribute('aria-label').split(/[.,]/)[0])"
+    )
+    assert [text.split(" ")[0] for text in wider] == ["Conformance", "Heat", "Releases"], wider
+    rows = tab.locator("#advice-out tbody tr")
+    assert rows.count() == 12, "a table is as long as its cards, and more are shown on demand"
+    first = rows.first.inner_text()
+    assert first.splitlines()[0] == rows.first.locator(".op").inner_text(), (
+        "the operation is the title of its card"
+    )
+    places = rows.first.evaluate(
+        "tr => [...tr.children].map(c => c.getBoundingClientRect()).map(r => [r.left, r.right])"
+    )
+    assert max(right for _, right in places) <= 390 and len({left for left, _ in places[:3]}) == 1, places
+    named = rows.first.evaluate("tr => [...tr.children].map(c => getComputedStyle(c, '::before').content)")
+    assert named[0] == "none" and "advice" in named[1] and "bytes" in named[2], named
+    tab.click("#advice-out .more")
+    assert rows.count() == tab.evaluate("document.querySelectorAll('#advice-out tbody tr').length") > 100
+    tab.click("#advice-out thead button >> nth=0")
+    tab.click("#advice-out thead button >> nth=0")
+    names = tab.locator("#advice-out tbody .op").all_inner_texts()
+    assert names == sorted(names, reverse=True), "the heads sort the cards"
+    assert tab.locator("#advice-out thead").evaluate("e => getComputedStyle(e).position") == "static"
+
+
+def test_cards_are_rows_of_a_table_for_a_screen_reader(open_page):
+    tab = open_page(width=390, height=844)
+    session = tab.context.new_cdp_session(tab)
+    nodes = session.send("Accessibility.getFullAXTree")["nodes"]
+    roles = [n["role"]["value"] for n in nodes if not n.get("ignored")]
+    without = tab.evaluate(
+        "[...document.querySelectorAll('.stack, .stack *')].filter(e => /^(TABLE|T[A-Z]+)$/.test(e.tagName)"
+        " && !e.getAttribute('role')).length"
+    )
+    assert without == 0, "some browsers forget the table where it is laid out as blocks"
+    assert roles.count("table") > 8 and roles.count("row") > 30 and roles.count("columnheader") > 30
+    assert roles.count("rowheader") > 20 and roles.count("cell") > 100
+
+
+def test_the_tables_of_runs_growth_and_others_fit_a_small_desktop(open_file, published):
+    tab = open_file(published, width=1280)
+    for place in ("wrong", "advice", "communication", "growth", "others", "changes", "runs"):
+        wide = tab.eval_on_selector(f"#{place}-out .scroll", "b => [b.scrollWidth, b.clientWidth]")
+        assert wide[0] <= wide[1] + 1, (place, wide)
+    ids = "[...document.querySelectorAll('#changes-out tbody tr:first-child > *')].map(e => e.offsetWidth)"
+    case, *_, reason = tab.evaluate(ids)
+    assert reason > case, "the words have more room than the id"
+
+
+def test_a_print_names_its_columns_and_its_records(open_file, published):
+    tab = open_file(published)
+    tab.emulate_media(media="print")
+    text = tab.inner_text("#answers-prov")
+    files = tab.evaluate(
+        "JSON.parse(document.getElementById('data').textContent).runs.filter(r => r.judged)"
+        ".map(r => [r.file, r.sha256])"
+    )
+    printed = [file for file, digest in files if file in text and digest in text]
+    assert len(printed) == tab.locator("#glance figure").count() > 2
+    heads = tab.locator("#wrong-out thead th button")
+    assert (
+        heads.evaluate_all("all => all.map(e => getComputedStyle(e).display)") == ["contents"] * heads.count()
+    )
+    for paper, landscape in itertools.product(("A4", "Letter"), (False, True)):
+        pdf = tab.pdf(format=paper, landscape=landscape)
+        assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == 2, (paper, landscape)
+    tab.emulate_media(media="screen")
+    assert not tab.locator("#answers-prov .on-paper").is_visible()
+
+
+def test_the_newest_release_is_in_the_headline_where_another_run_is_first(open_file, published):
+    """The first run is of a real device with an older release; a maintainer asks about the newest one."""
+    tab = open_file(published)
+    text = " ".join(tab.inner_text("#headline").split())
+    assert text.startswith("JAX 0.11.2 on 1 × NVIDIA H100")
+    news = re.search(r"JAX (\S+) on 8 × cpu \(virtual\) broke (\d+) and mended (\d+) beside (\S+)\.$", text)
+    assert news, text
+    items = tab.locator("#wrong-out .note li")
+    for item, number in zip(items.all(), news.groups()[1:3], strict=True):
+        assert item.locator("button.link").count() == int(number), "each finding is a link"
+    items.nth(1).locator("button.link").first.click()
+    assert tab.inner_text("#detail-body").startswith(f"JAX {news[4]}"), (
+        "a mended one opens where it was wrong"
+    )
 
 
 def test_modes_are_of_several_devices_and_speed_is_of_real_ones(open_file, published):

@@ -25,7 +25,7 @@ PLOTTING = ("bokeh.min.js", "bokeh-api.min.js")
 """Bokeh's core, and its interface for making plots in the browser."""
 
 PARTS = (
-    *("dom", "data", "address", "site", "sections", "tables", "filters"),
+    *("dom", "data", "address", "site", "sections", "keys", "tables", "filters"),
     *("matrix", "cases", "glance", "wrong", "changes", "comparisons", "heat", "modes"),
     *(
         "charts",

@@ -32,7 +32,12 @@ function drawHeadline() {
   const on = run.class === "compiled" ? `, compiled for ${run.machine},` : ` on ${run.machine}`;
   $("headline").replaceChildren(...[el("strong", {}, `JAX ${run.release}`), on, run.met ? [" meets level ", el("strong", {}, run.met), ": "] : ": ", tallyNode(run), ". ",
     fresh.length ? [el("a", { href: "#view=wrong", class: "loud" }, `${plural(fresh.length, "failure")} that no list knows`), `, ${plural(known.length, "known issue")}. `] : known.length ? [el("a", { href: "#view=wrong" }, plural(known.length, "known issue")), ", nothing else is wrong. "] : "Nothing is wrong. ",
-    note ? [`Beside ${note.before.release} it `, note.broke.length ? el("strong", { class: "bar-slow" }, `broke ${count(note.broke.length)}`) : "broke nothing", note.mended.length ? [" and ", el("strong", { class: "bar-fast" }, `mended ${count(note.mended.length)}`)] : " and mended nothing", "."] : ""].flat(3));
+    note ? [`Beside ${note.before.release} it `, note.broke.length ? el("strong", { class: "bar-slow" }, `broke ${count(note.broke.length)}`) : "broke nothing", note.mended.length ? [" and ", el("strong", { class: "bar-fast" }, `mended ${count(note.mended.length)}`)] : " and mended nothing", "."] : newsOf(run)].flat(3));
+}
+// Where that run is not of the newest release: what the newest one broke and mended, where it ran.
+function newsOf(run) {
+  const n = releaseNotes().find((x) => x.now.release === newestRelease && x.now !== run && x.now.class !== "compiled");
+  return n ? [el("strong", {}, `JAX ${n.now.release}`), ` on ${n.now.machine} broke `, n.broke.length ? el("strong", { class: "bar-slow" }, count(n.broke.length)) : "nothing", ` and mended ${n.mended.length ? count(n.mended.length) : "nothing"} beside ${n.before.release}.`] : "";
 }
 function worksCard() {
   const card = el("div"), fresh = D.wrong.filter((f) => !f.known), known = D.wrong.length - fresh.length, question = "What is wrong, and what works?";
@@ -84,7 +89,7 @@ function fastCard() {
     const every = best(m), list = every.filter((t) => width(t));
     said = list.length ? [`${list[0].operation} reaches ${share(list[0])} of its ceiling (${list[0].bound_by}): ${rate(list[0])}. `, list[0].share > 1 ? "That is more than the ceiling that was measured, which is then too low. " : "", jump("speed", "Charts")] : [every.length ? "The times are of fewer than six processes: no share of a ceiling has an interval. " : `${plural(m.times.length, "time")}, and no ceiling was measured or published for them. `, jump("speed", "Charts")];
     few.append(...list.slice(1, 3).map((t) => el("li", {}, el("strong", {}, t.operation), ` reaches ${share(t)} of its ceiling (${t.bound_by}): ${rate(t)}`, t.share > 1 ? el("span", { class: "soft" }, " (more than the ceiling that was measured, which is then too low)") : "")));
-    if (list.length) card.append(el("p", { class: "soft" }, `${m.label}. ${ABOUT_SHARES} Ceilings: ${short([...new Set(list.slice(0, 3).map((t) => t.share_of))], 3)}.`));
+    if (list.length) card.append(el("p", { class: "soft" }, `${m.label}. ${ABOUT_SHARES} Ceilings: ${listed([...new Set(list.slice(0, 3).map((t) => t.share_of))], 3)}.`));
   }
   card.append(el("p", { class: "soft" }, timed.some((m) => m.class === "virtual") ? "Virtual devices share the cores of one machine: their times compare modes, not hardware." : ""));
   return answer("Is it as fast as it should be?", said, few.childNodes.length ? few : "", [...card.childNodes]);
@@ -93,5 +98,7 @@ function drawAnswers() {
   drawHeadline();
   drawGlance();
   $("answers-cards").replaceChildren(worksCard(), modeCard(), fastCard());
-  $("answers-prov").replaceChildren(provenance([...new Set([...judgedRuns, ...timed.flatMap((m) => m.timedRuns)])]));
+  // A print has no details: it names the record files of its picture.
+  const paper = el("p", { class: "on-paper soft small" }, "Records: ", places().map((r, i) => [i ? "; " : "", `JAX ${r.release} on ${r.machine}: ${r.file}, ${r.started.slice(0, 10)}, SHA-256 ${r.sha256}`]), `; ${plural(runs.length, "record file")} in all.`);
+  $("answers-prov").replaceChildren(paper, provenance([...new Set([...judgedRuns, ...timed.flatMap((m) => m.timedRuns)])]));
 }

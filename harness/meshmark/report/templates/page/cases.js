@@ -23,9 +23,11 @@ function code(text, wrap) {
   } }, "Copy");
   return [el("div", { class: "code" }, pre, button)];
 }
+// A text with its `code` as code.
+const marked = (text) => text.split("`").map((x, i) => i % 2 ? el("code", {}, x) : x);
 const SPELLS = { "manual-novma": "manual", pmap: "manual", pjit: "auto" };
 // `keys`: one or more runs, joined by "."; a link from outside the matrix shows every case, whatever the filters say.
-function openCell(level, operation, mode, keys, everything) { set("cell", [level, operation, mode, keys, ...(everything ? ["all"] : [])].join("~")); showCell(); }
+function openCell(level, operation, mode, keys, everything) { step_("cell", [level, operation, mode, keys, ...(everything ? ["all"] : [])].join("~")); showCell(); }
 function showCell() {
   const dialog = $("detail"), [level, operation, mode, keys = "", everything] = state.cell.split("~");
   const shown = keys.split(".").map((k) => byKey.get(k)).filter((r) => r && r.judged);
@@ -54,7 +56,7 @@ function showCell() {
   if (away && !shown.some(whole)) { $("detail-body").replaceChildren(...shown.map((run) => el("p", {}, run.label, " ", el("span", { class: `tag ${run.class}` }, CLASS[run.class]))), away); if (!dialog.open) dialog.showModal(); return; }
   $("detail-body").replaceChildren(...[shown.map((run) => el("p", {}, run.label, " ", el("span", { class: `tag ${run.class}` }, CLASS[run.class]))), el("p", {}, `${plural(found.length, "case")}: ${tally(tallied, found.length)}.`, filtering() && !everything ? " The filters of the page apply." : ""),
     computed ? el("p", {}, symbol("interpreted"), ` ${computed === found.length ? "Nothing ran here" : `${plural(computed, "case")} did not run`}: the compiled text was interpreted for all devices at once, and its numbers pass. That says nothing of the hardware.`) : "",
-    info.get(operation) ? el("p", { class: "soft" }, info.get(operation).about) : "",
+    info.get(operation) ? el("p", { class: "soft" }, marked(info.get(operation).about)) : "",
     program ? el("details", {}, el("summary", {}, `The program${SPELLS[mode] ? `: ${mode} runs the spelling of ${SPELLS[mode]}` : ""}`), code(program)) : "",
     el("h3", {}, "Cases, the worst first"), list, more, away, provenance(shown)].flat().filter((x) => x !== ""));
   if (!dialog.open) dialog.showModal();

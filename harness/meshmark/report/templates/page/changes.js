@@ -33,7 +33,7 @@ function drawChanges() {
         { name: "case", text: (r) => el("span", { class: "mono" }, ids[r.c]), value: (r) => ids[r.c], cls: "id" },
         { name: "change", text: (r) => el("span", { class: r.rank ? null : "bar-slow" }, ["new failure", "changed", "now passes"][r.rank]), value: (r) => r.rank, cls: "nowrap" },
         { name: "from", text: (r) => verdict(r.old), value: (r) => r.old }, { name: "to", text: (r) => verdict(r.now), value: (r) => r.now },
-        { name: "reason", text: (r) => r.reason, wide: true },
+        { name: "reason", text: (r) => r.reason, wide: true, cls: "reason" },
       ], found, { empty: "No verdict differs between the cases that both have." }));
     } else {
       parts.push(grid("commchanges", `Compiled communication, ${a.label} to ${b.label}`, [

@@ -43,15 +43,17 @@ function nameLines(B, f, items, x, [low, high], scale = Math.log) {
   const back = (v) => scale === Math.log ? low * (high / low) ** v : low + v * (high - low);
   f.text(placed.map(() => x), placed.map((p) => back(p.at)), placed.map((p) => p.name), { ...FONT, x_offset: 10, text_color: placed.map((p) => p.color) });
 }
-// A group of points has its name beside its highest point, and names keep apart; on a phone a legend has them.
-// items: [name, renderers, color, [x, y] of the highest point], the last null for what is named elsewhere.
-function namePoints(B, f, items, [lo, hi], [low, high]) {
+// A group of points has its name beside its highest point, and names keep apart from each other and from all points; on a
+// phone a legend has them. items: [name, renderers, color, [x, y] of the highest point], the last null for what is named
+// elsewhere; `points`: [x, y] of every point.
+function namePoints(B, f, items, points, [lo, hi], [low, high]) {
   if (!roomy()) { legend(B, f, items.map(([name, own]) => [name, own])); return; }
   const across = (x) => Math.log(x / lo) / Math.log(hi / lo) * 1100, up = (y) => Math.log(y / low) / Math.log(high / low) * 310, placed = [];
   for (const [name, , color, at] of items) {
     if (!at) continue;
     const left = across(at[0]) + 8, one = { name, color, x: at[0], y: at[1], left, right: left + 7 * name.length, shift: 0 };
-    while (placed.some((p) => p.left < one.right && one.left < p.right && Math.abs(up(p.y) - p.shift - up(one.y) + one.shift) < 14)) one.shift -= 4;
+    const beside = (y) => Math.abs(y - up(one.y) + one.shift) < 12, taken = () => placed.some((p) => p.left < one.right && one.left < p.right && beside(up(p.y) - p.shift)) || points.some(([x, y]) => across(x) > one.left && across(x) < one.right && beside(up(y)));
+    while (taken()) one.shift -= 4;
     placed.push(one);
   }
   f.text(placed.map((p) => p.x), placed.map((p) => p.y), placed.map((p) => p.name), { ...FONT, x_offset: 8, y_offset: placed.map((p) => p.shift), text_color: placed.map((p) => p.color) });

@@ -43,7 +43,7 @@ function stagger(groups_) {
 function drawGlance() {
   const shown = places(), box = $("glance");
   if (!shown.length) { box.replaceChildren(el("p", { class: "soft" }, "No conformance records here.")); return; }
-  const small_ = tablet.matches, M = modesSeen.length, found = pictured(shown), number = found.reduce((n, g) => n + g.items.length, 0), tall = small_ ? 11 : 9, line = small_ ? 13 : 11, left = small_ ? 50 : 60;
+  const small_ = tablet.matches, M = modesSeen.length, found = pictured(shown), number = found.reduce((n, g) => n + g.items.length, 0), tall = small_ ? 11 : 9, line = small_ ? 13 : 10.2, left = small_ ? 50 : 60;
   // Squares where there is room; with many operations a square becomes a bar, so that all stand side by side.
   const gap = small_ ? 0 : 8, step = phone.matches ? 12.5 : small_ ? Math.min(26, (700 - left) / number) : Math.max(4, Math.min(13, (1250 - left - gap * found.length) / number)), size = step > 9 ? step - 2 : step - 1;
   let x = left;

@@ -14,6 +14,7 @@ function growthLines(title, series, text) {
   const ticks = xs.filter((_, i) => i % Math.ceil(xs.length / 4) === 0);
   return el("figure", {}, el("figcaption", {}, title), draw("svg", { viewBox: `0 0 ${w} ${h}`, role: "img", "aria-label": `${title}: ${series.map((s) => `${s.name} ${s.points.map((p) => `${text(p[1])} on ${count(p[0])}`).join(", ")}`).join("; ")}` },
     [low, high].filter((v, i, a) => !i || v !== a[0]).map((v) => [draw("line", { x1: left, x2: w - right, y1: y(v), y2: y(v), class: "g-line" }), draw("text", { x: left - 4, y: y(v) + 3, class: "g-text g-end" }, text(v))]),
+    draw("text", { x: w - right + 24, y: h - 12, class: "g-text" }, "devices"),
     ticks.map((n) => draw("text", { x: x(n), y: h - 12, class: "g-text g-mid" }, count(n))),
     series.map((s) => draw("polyline", { points: s.points.map((p) => `${x(p[0])},${y(p[1])}`).join(" "), class: `g-over ${LINES[s.name]}` })),
     [...ends].map(([key, list]) => draw("text", { x: w - right + 5, y: key * 11 + 3, class: "g-text g-strong" }, list.map((s) => s.name).join(", ").replace("auto, explicit, manual", "all modes").replace("all modes, theory", "all, as theory")))));
@@ -23,7 +24,7 @@ function drawGrowth() {
   if (!G.length) { options($("g-op"), [["", "none"]], ""); out.replaceChildren(el("p", { class: "soft" }, "No records of meshmark growth here.")); return; }
   const name = (r) => `${r.chip} · ${r.operation} ${r.variant} · ${r.scaling} scaling`, groups = new Map();
   for (const r of G) { if (!groups.has(name(r))) groups.set(name(r), []); groups.get(name(r)).push(r); }
-  const chosen = options($("g-op"), [...groups.keys()].map((k) => [k, k]), state.gop), list = groups.get(chosen);
+  const chosen = options($("g-op"), [...groups.keys()].map((k) => [k, k]), state.gop || [...groups].find(([, own]) => own.some((r) => r.faster.length))?.[0]), list = groups.get(chosen);
   const what = { wire_bytes: ["Bytes that a device sends", bytes], memory_bytes: ["Memory of a device", bytes], collective_runs: ["Collectives that run", count] };
   const charts = Object.entries(what).map(([q, [title, text]]) => {
     const clean = (points) => points.filter((p) => p[1] > 0), series = list.map((r) => ({ name: r.mode, points: clean(r[q]) }));
@@ -36,9 +37,9 @@ function drawGrowth() {
   const steps = (q) => [false, true].map((end) => ({ name: `${q === "wire_bytes" ? "bytes" : "memory"} / theory, ${end ? "most" : "fewest"}`, num: true, text: (r) => { const x = times(r, q, end); return x === null ? "" : el("span", { class: end && r.faster.includes(q) ? "bar-slow" : null }, digits(x)); }, value: (r) => times(r, q, end) }));
   const faster = G.filter((r) => r.faster.length);
   out.replaceChildren(...[el("p", {}, faster.length ? `${count(faster.length)} of ${count(G.length)} series grow faster than theory: ${[...new Set(faster.map((r) => `${r.operation} on ${r.chip}`))].slice(0, 8).join(", ")}.` : "Nothing grows faster than its theory."),
-    el("div", { class: "trends" }, charts), grid("growth", "Every series: bytes and memory over their theory, on the fewest and on the most devices", [
+    el("div", { class: "trends" }, charts), grid("growth", "Every series, those that grow faster than theory first: bytes and memory over their theory, on the fewest and on the most devices", [
       { name: "series", text: (r) => `${r.chip} ${r.operation} ${r.variant}`, value: (r) => `${r.chip} ${place(r.operation) + 1e5}`, cls: "id" }, { name: "mode", text: (r) => r.mode, value: (r) => r.mode }, { name: "scaling", text: (r) => r.scaling, value: (r) => r.scaling },
       { name: "devices", num: true, text: (r) => r.wire_bytes.length ? `${count(r.wire_bytes[0][0])} to ${count(last(r.wire_bytes)[0])}` : "", value: (r) => last(r.wire_bytes)[0] }, ...steps("wire_bytes"), ...steps("memory_bytes"),
       { name: "grows faster", text: (r) => r.faster.map((q) => what[q][0].toLowerCase()).join(", "), value: (r) => -r.faster.length },
-    ], G), filesOf("growth")].flat(3));
+    ], [...G].sort((a, b) => b.faster.length - a.faster.length)), filesOf("growth")].flat(3));
 }

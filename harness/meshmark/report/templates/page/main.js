@@ -16,7 +16,12 @@ function controls() {
   } }), r.label);
   const [ran, compiled] = [judgedRuns.filter((r) => r.class !== "compiled"), judgedRuns.filter((r) => r.class === "compiled")];
   $("run-chips").replaceChildren(el("legend", {}, "Runs shown"), ...ran.map(chip), compiled.length && ran.length ? el("details", { class: "more-runs", open: compiled.some((r) => shown.includes(r)) }, el("summary", {}, `compiled for ${plural(compiled.length, "machine")} that ${compiled.length === 1 ? "was" : "were"} not there`), compiled.map(chip)) : el("span", {}, compiled.map(chip)));
+  rest($("matrix-tools"), tool && tool.isConnected ? tool : $("f-q"));
 }
+// The runs and the filters are one tab stop, the search at first; down from the filters is the matrix.
+let tool = null;
+$("matrix-tools").addEventListener("focusin", (e) => { tool = e.target; });
+moveByKeys($("matrix-tools"), () => [pressable($("run-chips")), pressable($("filters")), stop ? [stop] : []], (list, r) => [list[r]]);
 function filtered() { drawMatrix(); clearTimeout(timer); timer = setTimeout(() => { writeHash(); changed(...FILTERED); }, 120); }  // the address and what is below follow
 let timer = 0;
 const FILTERED = ["modes-out", "communication-out", "side-table", "changes-out", "compared-out"];
@@ -53,7 +58,9 @@ function takeTyped() {
 if (again > 0) takeTyped();
 readHash();
 state.q ||= $("f-q").value.slice(0, 500);  // typed while this page still came in
-$("legend").replaceChildren(...[...V].reverse().map((v) => el("li", {}, symbol(v), ` ${v === MEANING[v] ? v : `${v === "not_run" ? "not run" : v}: ${MEANING[v]}`}`)));
+// The verdicts that occur here, and pass.
+const occur = new Set(judgedRuns.flatMap((r) => [...new Set(r.judged.verdict)]));
+$("legend").replaceChildren(...[...V].reverse().filter((v) => v === "pass" || occur.has(V.indexOf(v))).map((v) => el("li", {}, symbol(v), ` ${v === MEANING[v] ? v : `${v === "not_run" ? "not run" : v}: ${MEANING[v]}`}`)));
 for (const [id, key] of [["f-level", "level"], ["f-mode", "mode"], ["f-dtype", "dtype"], ["f-mesh", "mesh"], ["f-verdict", "verdict"]]) $(id).addEventListener("change", (e) => { state[key] = e.target.value; filtered(); });
 $("f-q").addEventListener("input", (e) => { state.q = e.target.value.slice(0, 500); filtered(); });
 $("filters").addEventListener("submit", (e) => e.preventDefault());
@@ -73,12 +80,18 @@ document.addEventListener("click", (e) => {
   e.preventDefault();
   const fragment = a.getAttribute("href").slice(1), view = new URLSearchParams(fragment).get("view") || fragment;
   if ($("detail").open) $("detail").close();
-  set("view", view); go(view, true);
+  step_("view", view); go(view, true);
 });
 $("detail-close").addEventListener("click", () => $("detail").close());
 $("detail").addEventListener("close", () => { set("cell", ""); });
 $("detail").addEventListener("click", (e) => { if (e.target === $("detail")) $("detail").close(); });
-addEventListener("hashchange", () => { readHash(); drawAll(); if (state.view) go(state.view, false); });
+addEventListener("hashchange", () => {
+  const was = { ...state };
+  readHash();
+  const now = KEYS.filter((k) => state[k] !== was[k]);
+  if (now.some((k) => k !== "cell" && k !== "view")) drawAll(); else showCell();
+  if (state.view && now.includes("view")) go(state.view, false);
+});
 let kept = ""; try { kept = localStorage.getItem("meshmark-theme") || ""; } catch { kept = ""; }
 function theme(t) { if (t) document.documentElement.dataset.theme = t; else delete document.documentElement.dataset.theme; $("theme").value = t; }
 theme(["light", "dark"].includes(kept) ? kept : "");

@@ -77,7 +77,7 @@ function fold(shown) {
 function buildMatrix(shown) {
   columns = fold(shown);
   const number = columns.reduce((n, f) => n + f.modes.length, 0);
-  const table = el("table", { class: "matrix", role: "table", style: `--cells: ${Math.max(1, number)}` }, el("caption", {}, "Cases by operation and mode. A cell opens its cases; arrow keys move between cells."));
+  const table = el("table", { class: "matrix", role: "table", style: `--cells: ${Math.max(1, number)}` }, el("caption", {}, "Cases by operation and mode. A cell opens its cases; arrow keys move between cells, and up to the filters."));
   const head = (f) => el("th", { class: "first", role: "columnheader", scope: "colgroup", colspan: Math.max(1, f.modes.length), "aria-colspan": Math.max(1, f.modes.length), style: `--span: ${Math.max(1, f.modes.length)}` }, f.label, " ",
     el("span", { class: `tag ${f.runs[0].class}` }, CLASS[f.runs[0].class]),
     f.runs.length > 1 ? el("div", { class: "soft small" }, `${f.runs.length} runs with the same verdicts`) : "",
@@ -211,7 +211,7 @@ function rove(to) {
   const next = to || (stop && stop.isConnected && !stop.hidden && !stop.closest("[hidden]") ? stop : $("matrix-box").querySelector("tbody tr:not([hidden]) button:not([hidden])"));
   if (stop && stop !== next) stop.tabIndex = -1;
   stop = next;
-  if (stop) stop.tabIndex = 0;
+  if (stop) { stop.tabIndex = 0; $("matrix-box").removeAttribute("tabindex"); } else $("matrix-box").tabIndex = 0;  // an empty one can still be scrolled
 }
 function moveInMatrix(e) {
   const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], PageUp: [-10, 0], PageDown: [10, 0], Home: [0, -1e3], End: [0, 1e3] }[e.key];
@@ -229,6 +229,7 @@ function moveInMatrix(e) {
     const sign = Math.sign(step[1]), line = table[r];
     for (let i = clamp(c + step[1], line.length); i >= 0 && i < line.length && !to && i !== c; i += Math.abs(step[1]) > 1 ? -sign : sign) to = line[i];
   }
+  if (!to && e.key === "ArrowUp") { $("f-q").focus(); return; }  // above the matrix are its filters
   if (to) { rove(to); to.focus(); to.scrollIntoView({ block: "nearest", inline: "nearest" }); }
 }
 $("matrix-box").addEventListener("keydown", moveInMatrix);

@@ -64,10 +64,10 @@ function drawSteps(m, cadence) {
   ];
   const bodies = [...groups_].sort(([, a], [, b]) => byText(a.step, b.step) || byText(a.where, b.where)).map(([k, g]) => {
     const top = Math.max(...Object.values(g.by).map((s) => s.tokens_per_s)), shown = figures.filter(([, text]) => modes.some((x) => g.by[x] && [text(g.by[x], g, timesBy.get(`${k} ${x}`) || {})].flat().some((y) => y !== "")));
-    return el("tbody", {}, shown.map(([name, text, bar], i) => el("tr", {}, i ? "" : el("th", { scope: "rowgroup", rowspan: shown.length, class: "id" }, el("span", { class: "op" }, g.step), el("div", { class: "soft small" }, g.where)), el("th", { scope: "row", class: "soft nowrap" }, name),
+    return el("tbody", {}, el("tr", {}, el("th", { scope: "rowgroup", class: "op" }, g.step), el("td", { class: "soft small", colspan: modes.length }, g.where)), shown.map(([name, text, bar]) => el("tr", {}, el("th", { scope: "row", class: "soft nowrap" }, name),
       modes.map((x) => el("td", { class: "num", style: bar && g.by[x] ? `background: linear-gradient(to right, var(--accent-soft) ${Math.round(100 * bar(g.by[x]) / top)}%, transparent 0)` : null }, g.by[x] ? text(g.by[x], g, timesBy.get(`${k} ${x}`) || {}) : "")))));
   });
-  out.replaceChildren(el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Steps of the decoder" }, el("table", { class: "steps" }, el("caption", {}, `Steps of the decoder on ${m.label}, ${own}`), el("thead", {}, el("tr", {}, ["step", "figure"].map((x) => el("th", { scope: "col" }, x)), modes.map((x) => el("th", { scope: "col", class: "num" }, x)))), bodies)),
+  out.replaceChildren(el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Steps of the decoder" }, el("table", { class: "steps" }, el("caption", {}, `Steps of the decoder on ${m.label}, ${own}`), el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "step and figure"), modes.map((x) => el("th", { scope: "col", class: "num" }, x)))), bodies)),
     known.length ? el("p", { class: "soft small" }, `MFU: flops of the model over ${known.join(", ")}.`) : "");
 }
 function drawModes() {
@@ -83,11 +83,11 @@ function drawModes() {
     ...modes.map((x) => ({ name: x, num: true, text: (r) => !r.by[x] ? "" : r.by[x].median_s === null ? el("span", { title: r.by[x].reason }, verdict(V[r.by[x].verdict])) : spread(r.by[x].median_s, r.by[x].low_s, r.by[x].high_s), value: (r) => r.by[x]?.median_s ?? null })),
     ...(list.some((r) => bestOf(r, modes)) ? [{ name: "best", text: (r) => el("strong", {}, bestOf(r, modes)), value: (r) => bestOf(r, modes) || null }] : []),
     ...others.map((x) => ({ name: `${x} / manual`, num: true, text: (r) => ratioNode(r.by[x]), value: (r) => r.by[x]?.ratio ?? null })),
-    { name: "S, B", num: true, text: (r) => r.first.nbytes || "", value: (r) => r.first.nbytes },
-    ...["p10", "p90", "p99"].map((q) => ({ name: `${q} (manual)`, num: true, text: (r) => { const t = r.by.manual || r.first; return spread(t[`${q}_s`], t[`${q}_low_s`], t[`${q}_high_s`]); }, value: (r) => (r.by.manual || r.first)[`${q}_s`] })),
-    { name: "processes", num: true, text: (r) => r.first.processes, value: (r) => r.first.processes },
     { name: "a device sends", text: (r) => perMode(r.by, modes, (t) => [t.wire_bytes === null ? "" : bytes(t.wire_bytes), t.kinds].filter(Boolean).join(" in ")), value: (r) => Math.max(...modes.map((x) => r.by[x]?.wire_bytes ?? 0)) },
     { name: "rate (manual)", num: true, text: (r) => rate(r.by.manual || r.first), value: (r) => { const t = r.by.manual || r.first; return t.busbw || t.flops_per_s || t.algbw; } },
     { name: "share of ceiling", num: true, text: (r) => { const t = r.by.manual || r.first; return t.share === null ? "" : el("span", { title: t.share_of }, `${share(t)} ${t.bound_by}`); }, value: (r) => (r.by.manual || r.first).share },
+    { name: "S, B", num: true, text: (r) => r.first.nbytes || "", value: (r) => r.first.nbytes },
+    ...["p10", "p90", "p99"].map((q) => ({ name: `${q} (manual)`, num: true, text: (r) => { const t = r.by.manual || r.first; return spread(t[`${q}_s`], t[`${q}_low_s`], t[`${q}_high_s`]); }, value: (r) => (r.by.manual || r.first)[`${q}_s`] })),
+    { name: "processes", num: true, text: (r) => r.first.processes, value: (r) => r.first.processes },
   ], list), ...controlTable(m, cadence), provenance(m.timedRuns)].flat(3));
 }

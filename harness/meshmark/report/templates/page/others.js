@@ -3,8 +3,8 @@
 function drawOthers() {
   const all = D.beside.others, out = $("others-out");
   if (!all.length) { out.replaceChildren(el("p", { class: "soft" }, "No records of python -m benchmarks.others here.")); return; }
-  const time = (t) => t ? [seconds(t[0]), t[1] === null || t[2] === null ? "" : el("span", { class: "soft small" }, ` ${seconds(t[1])} to ${seconds(t[2])}`)] : "";
-  const ratio = (t) => t ? [el("strong", {}, digits(t[0])), t[1] === null || t[2] === null ? "" : el("span", { class: "soft small" }, ` ${digits(t[1])} to ${digits(t[2])}`)] : "";
+  const time = (t) => t ? [seconds(t[0]), t[1] === null || t[2] === null ? "" : el("div", { class: "soft small" }, `${seconds(t[1])} to ${seconds(t[2])}`)] : "";
+  const ratio = (t) => t ? [el("strong", {}, digits(t[0])), t[1] === null || t[2] === null ? "" : el("div", { class: "soft small" }, `${digits(t[1])} to ${digits(t[2])}`)] : "";
   const size = (n) => n >= 1 << 20 ? `${n / (1 << 20)} MiB` : n >= 1024 ? `${n / 1024} KiB` : `${n} B`;
   out.replaceChildren(...all.flatMap((o, i) => {
     const names = o.names;

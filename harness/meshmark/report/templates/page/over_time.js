@@ -5,7 +5,7 @@ const W = D.beside.weather;
 const counted = (name, v) => v === null ? "" : name === "exposed" ? seconds(v) : /^(sent|memory|peak|temporaries)$/.test(name) ? bytes(v) : count(v);
 const RELEASES = D.releases || { axis: [], pairs: [], source: "not in these data" };  // data of an earlier page have none
 const A = RELEASES.axis, nameOf = (r) => `${r.kind} ${r.version}`, columnOf = new Map(A.map((r, i) => [nameOf(r), i]));
-const ROW = 58, SIDE = () => phone.matches ? 112 : 190, COLUMN = () => Math.max(66, Math.min(110, 1030 / A.length));
+const ROW = 58, SIDE = () => phone.matches ? 112 : 190, COLUMN = () => Math.max(66, Math.min(110, 1000 / A.length));
 // A row: {title, points: [{x: column, name, y, low, high}], text}. Each point has its value where it differs from the one
 // before; a bar is its interval. From zero: a small change looks small.
 function lane(row, top) {
@@ -17,13 +17,13 @@ function lane(row, top) {
 // A title in as many lines as it needs.
 function wrapped(title) {
   const found = [];
-  for (const word of title.split(" ")) if (found.length && `${found.at(-1)} ${word}`.length * 7.1 < SIDE()) found.push(`${found.pop()} ${word}`); else found.push(word);
+  for (const word of title.split(" ")) if (found.length && `${found.at(-1)} ${word}`.length * 7.1 < SIDE() - 16) found.push(`${found.pop()} ${word}`); else found.push(word);
   return found;
 }
 // The titles of the rows stay where they are while the releases scroll.
 const HEAD = 74;
 function titles(rows_) {
-  const say = (text, y) => draw("text", { x: 0, y, class: "g-text g-strong" }, text);
+  const say = (text, y) => draw("text", { x: 8, y, class: "g-text g-strong" }, text);
   return draw("svg", { viewBox: `0 0 ${SIDE()} ${HEAD + ROW * rows_.length + 4}`, style: `width: ${SIDE()}px`, class: "titles", "aria-hidden": "true" }, ["JAX, jaxlib", "libtpu"].map((t, i) => say(t, 14 + 34 * i)),
     rows_.map((row, i) => { const own = wrapped(row.title), top = HEAD + ROW * i; return [draw("line", { x1: 0, x2: SIDE(), y1: top + ROW, y2: top + ROW, class: "g-line" }), own.map((t, k) => say(t, top + ROW / 2 + 7 + 13 * (k - (own.length - 1) / 2)))]; }));
 }

@@ -32,7 +32,7 @@ function drawRoofline(m, cadence, theme) {
     });
     f.below[0].axis_label = `${roomy() ? "arithmetic intensity, " : ""}FLOP per byte that must move`; f.left[0].axis_label = `GFLOP/s ${together ? "of all devices together" : "of a device"}`;
     ticks(f, "below", B, powers(lo, hi, hi / lo > 1e4 ? 10 : 4), (v) => digits(v)); ticks(f, "left", B, powers(low, top, 10), (v) => digits(v));
-    namePoints(B, f, items, [lo, hi], [low, top]);
+    namePoints(B, f, items, shown.map((t) => [t.intensity, height(t) / 1e9]), [lo, hi], [low, top]);
     return f;
   });
   $("roof-table").replaceChildren(...points.length ? [el("p", { class: "soft small" }, `${mode ? `Points are of ${mode} mode. ` : ""}The sloped line is the memory, the flat line arithmetic. Bytes are the least that must move: arguments and results, once each.${roofs.length ? ` Ceilings of ${roofs.map(named).join("; ")}.` : " No ceiling of them is published or measured."}${series.size > MOST_SERIES ? ` Drawn are ${MOST_SERIES} of ${series.size} operations; the table has all.` : ""}`),

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // As fast as it should be: bus bandwidth, scaling, shares of ceilings, releases side by side.
 
+const listed = (list, most) => list.slice(0, most).join("; ") + (list.length > most ? `; and ${list.length - most} more` : "");  // their names have commas
 // What times are held against: the names of the ceilings, those of collectives apart from those of layers.
 function peaks(m) {
   const named = (list) => [...new Set(list.filter((t) => t.share !== null).map((t) => t.share_of))], moving = named(m.times.filter((t) => t.busbw)), computing = named(m.times.filter((t) => t.flops_per_s));
-  const said = [moving.length ? `Collectives are held against ${short(moving, 2)}.` : m.class === "virtual" ? "Collectives have no ceiling: messages of virtual devices go through caches." : "No peak of the links is published or measured for it."];
-  if (computing.length) said.push(`Layers and contractions are held against ${short(computing, 3)}.`); else if (m.times.some((t) => t.flops_per_s)) said.push("No peak of arithmetic or memory is published or measured for it.");
+  const said = [moving.length ? `Collectives are held against: ${listed(moving, 2)}.` : m.class === "virtual" ? "Collectives have no ceiling: messages of virtual devices go through caches." : "No peak of the links is published or measured for it."];
+  if (computing.length) said.push(`Layers and contractions are held against: ${listed(computing, 3)}.`); else if (m.times.some((t) => t.flops_per_s)) said.push("No peak of arithmetic or memory is published or measured for it.");
   return said.join(" ");
 }
 // The ceilings of some points of bus bandwidth: [bytes/s, name], those that look alike once.
@@ -89,8 +90,8 @@ function drawSpeed() {
     f.hbar({ y: shares.map((t) => t.operation), right: shares.map((t) => 100 * t.share), left: 0, height: .62, fill_color: palette()[0], line_color: null, fill_alpha: .85 });
     const sure = shares.filter((t) => width(t)), end = (t, at) => 100 * t.share * t.median_s / t[at];
     f.segment(sure.map((t) => end(t, "high_s")), sure.map((t) => t.operation), sure.map((t) => end(t, "low_s")), sure.map((t) => t.operation), { line_color: css("--fg"), line_width: 1.5 });
-    f.text(shares.map((t) => 100 * t.share), shares.map((t) => t.operation), shares.map((t) => `${share(t)}, ${plainRate(t)}`), { x_offset: shares.map((t) => t.share > .7 ? -6 : 6), text_align: shares.map((t) => t.share > .7 ? "right" : "left"), text_baseline: "middle", text_color: shares.map((t) => t.share > .7 ? css("--bg") : css("--fg")), text_font_size: "12px", text_font: "system-ui, sans-serif" });
-    f.below[0].axis_label = "best share of the ceiling that binds, percent";
+    f.text(shares.map((t) => t.share > .7 ? 100 * t.share : width(t) ? end(t, "low_s") : 100 * t.share), shares.map((t) => t.operation), shares.map((t) => `${share(t)}, ${plainRate(t)}`), { x_offset: shares.map((t) => t.share > .7 ? -6 : 6), text_align: shares.map((t) => t.share > .7 ? "right" : "left"), text_baseline: "middle", text_color: shares.map((t) => t.share > .7 ? css("--bg") : css("--fg")), text_font_size: "12px", text_font: "system-ui, sans-serif" });
+    f.below[0].axis_label = roomy() ? "best share of the ceiling that binds, percent" : "share of the ceiling, percent";
     return f;
   });
   $("share-table").replaceChildren(...shares.length ? [el("p", { class: "soft small" }, ABOUT_SHARES, shares.some((t) => !width(t)) ? " A share without brackets is of a single run." : ""), behind(grid("share", `Best share of the ceiling that binds, on ${m.label}`, shareColumns, shares)), provenance(m.timedRuns)] : []);

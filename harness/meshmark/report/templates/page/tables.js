@@ -19,32 +19,20 @@ function filesOf(kind) {
   const list = D.beside.files.filter((f) => f.kind === kind);
   return list.length ? el("details", { class: "prov" }, el("summary", {}, `Provenance: ${plural(list.length, "record file")}`), el("ul", {}, list.map((f) => el("li", { class: "mono" }, `${f.name} sha256:${f.sha256}`)))) : "";
 }
-const STEP = 60;
-// The heads of a table are one tab stop: arrow keys, Home and End move between them.
-function moveInHead(e) {
-  const step = { ArrowLeft: -1, ArrowRight: 1, Home: -1e3, End: 1e3 }[e.key], all = [...e.currentTarget.querySelectorAll("button")], from = all.indexOf(e.target);
-  if (!step || from < 0) return;
-  e.preventDefault();
-  const to = all[Math.max(0, Math.min(all.length - 1, from + step))];
-  e.target.tabIndex = -1; to.tabIndex = 0; to.focus();
-}
-// What can be pressed in the rows of a table is one tab stop too; arrow keys, Home and End move between them.
-const pressable = (body) => [...body.querySelectorAll("a[href], button")];
-function moveInBody(e) {
-  const step = { ArrowUp: -1, ArrowLeft: -1, ArrowDown: 1, ArrowRight: 1, Home: -1e4, End: 1e4 }[e.key], all = pressable(e.currentTarget), from = all.indexOf(e.target);
-  if (!step || from < 0) return;
-  e.preventDefault();
-  rest(e.currentTarget, all[Math.max(0, Math.min(all.length - 1, from + step))]).focus();
-}
-function rest(body, stop) { for (const x of pressable(body)) x.tabIndex = x === stop ? 0 : -1; return stop; }
+// How many rows a table has at first. On a phone each is a card, and a table is as long as its cards.
+const STEP = () => phone.matches ? 12 : 60;
+// An element of a table: roles keep it a table for screen readers where a phone lays it out as cards.
+const ROLES = { table: "table", thead: "rowgroup", tbody: "rowgroup", tr: "row", td: "cell" };
+const part_ = (tag, attributes, ...children) => el(tag, { role: ROLES[tag] || (attributes.scope === "row" ? "rowheader" : "columnheader"), ...attributes }, ...children);
 // columns: {name, text: row -> node or text, value: row -> what is sorted by, num, wide}
 function grid(id, caption, columns, rows, { sortable = true, empty = "Nothing to show here." } = {}) {
   if (!rows.length) return el("p", { class: "soft" }, empty);
   const [sortId, sortCol, sortDir] = state.sort.split("~");
-  let by = sortable && sortId === id ? columns.findIndex((c) => c.name === sortCol) : -1, down = sortDir === "down", shown = STEP, order = rows;
-  const body = el("tbody", { onkeydown: moveInBody, onfocusin: (e) => { if (pressable(body).includes(e.target)) rest(body, e.target); } }), more = el("button", { type: "button", class: "more", onclick: () => { shown += 10 * STEP; fill(); } });
-  const heads = columns.map((c, i) => el("th", { scope: "col", class: [c.num && "num", c.name.length > 24 && "long"].filter(Boolean).join(" ") || null }, sortable && c.value
-    ? el("button", { type: "button", tabindex: columns.findIndex((x) => x.value) === i ? "0" : "-1", onclick: () => { down = by === i ? !down : false; by = i; set("sort", `${id}~${c.name}~${down ? "down" : "up"}`); fill(); } }, c.name) : c.name));
+  let by = sortable && sortId === id ? columns.findIndex((c) => c.name === sortCol) : -1, down = sortDir === "down", shown = STEP(), order = rows;
+  const body = part_("tbody", {}), more = el("button", { type: "button", class: "more", onclick: () => { shown += 10 * STEP(); fill(); } });
+  const heads = columns.map((c, i) => part_("th", { scope: "col", class: [c.num && "num", c.name.length > 24 ? "long" : c.name.length > 12 && c.name.includes(" ") && "two"].filter(Boolean).join(" ") || null }, sortable && c.value
+    ? el("button", { type: "button", onclick: () => { down = by === i ? !down : false; by = i; set("sort", `${id}~${c.name}~${down ? "down" : "up"}`); fill(); } }, c.name) : c.name));
+  const box = el("div", { class: "scroll", role: "region" }, part_("table", { class: "stack" }, el("caption", {}, caption), part_("thead", {}, part_("tr", {}, heads)), body));
   function fill() {
     heads.forEach((h, i) => i === by ? h.setAttribute("aria-sort", down ? "descending" : "ascending") : h.removeAttribute("aria-sort"));
     if (by >= 0) {
@@ -53,11 +41,15 @@ function grid(id, caption, columns, rows, { sortable = true, empty = "Nothing to
       keyed.sort(([a], [b]) => none(a) || none(b) ? none(a) - none(b) : (a < b ? -1 : a > b ? 1 : 0) * (down ? -1 : 1));
       order = keyed.map(([, r]) => r);
     } else order = rows;
-    body.replaceChildren(...order.slice(0, shown).map((r) => el("tr", {}, columns.map((c, i) => el(i === 0 && !c.num ? "th" : "td", { scope: i === 0 && !c.num ? "row" : null, class: [c.num && "num", c.wide && "wide", c.cls].filter(Boolean).join(" ") || null, style: null }, c.text(r))))));
-    rest(body, pressable(body)[0]);
+    body.replaceChildren(...order.slice(0, shown).map((r) => part_("tr", {}, columns.map((c, i) => part_(i === 0 && !c.num ? "th" : "td", { scope: i === 0 && !c.num ? "row" : null, "data-name": c.name, class: [c.num && "num", c.wide && "wide", c.cls].filter(Boolean).join(" ") || null }, c.text(r))))));
+    const all = pressable(box);
+    rest(box, all.find((x) => x.tabIndex === 0 && heads.some((h) => h.contains(x))) || all[0]);
+    box.setAttribute("aria-label", all.length > 1 ? `${caption}. Arrow keys move between what can be pressed.` : caption);
     more.hidden = shown >= order.length;
     more.textContent = `Show more (${count(Math.min(shown, order.length))} of ${count(order.length)} rows)`;
   }
   fill();
-  return [el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, el("table", {}, el("caption", {}, caption), el("thead", { onkeydown: moveInHead }, el("tr", {}, heads)), body)), more];
+  // Home and End stay in the heads, or in the rows.
+  moveByKeys(box, () => [pressable(heads[0].parentElement), ...[...body.rows].map(pressable)], (list, r) => heads.some((h) => h.contains(list[r][0])) ? [list[r]] : list.filter((row) => body.contains(row[0])));
+  return [box, more];
 }

@@ -4,18 +4,22 @@ const severity = (f) => el("span", { class: "nowrap" }, symbol(f.known ? "known"
 const where = (f) => f.runs.filter(([k]) => byKey.has(k)).map(([k]) => byKey.get(k));
 const short = (list, most) => list.slice(0, most).join(", ") + (list.length > most ? ` and ${list.length - most} more` : "");
 
-function opener(f, text) {
-  const [key, , id] = f.runs.find(([k]) => byKey.has(k)) || [];
+// `run`: the run whose case is opened; otherwise the first that shows the finding.
+function opener(f, text, run) {
+  const [key, , id] = f.runs.find(([k]) => k === run?.key) || f.runs.find(([k]) => byKey.has(k)) || [];
   if (!key) return text;
   const [operation, , mode] = id.split("@")[0].split("/");
   return el("button", { type: "button", class: "link", onclick: () => openCell("", operation, mode, key, true) }, text);
 }
-// Runs as text: releases of one machine together.
+// Runs as text: releases of one machine together, and machines of the same releases.
 function placesOf(list) {
+  if (!list.length) return "";
   const by = new Map();
   for (const r of list) { if (!by.has(r.machine)) by.set(r.machine, []); if (!by.get(r.machine).includes(r.release)) by.get(r.machine).push(r.release); }
   const paper = el("span", { class: "on-paper" }, [...new Set(list.map((r) => r.release))].join(", "));
-  return [...by].map(([machine_, of]) => el("div", {}, `JAX ${of.join(", ")} `, el("span", { class: "soft" }, machine_))).concat(paper);
+  const lines_ = new Map();
+  for (const [machine_, of] of by) { const releases = of.join(", "); lines_.set(releases, [...(lines_.get(releases) || []), machine_]); }
+  return [...lines_].map(([releases, of]) => el("div", {}, `JAX ${releases} `, el("span", { class: "soft" }, of.join("; ")))).concat(paper);
 }
 // For each machine with several releases: what the newest mended and broke.
 function releaseNotes() {
@@ -32,7 +36,7 @@ function releaseNotes() {
   }
   return notes;
 }
-const names = (list) => list.map((f) => `${short(f.operations, 3)} (${f.kind})`).join("; ");
+const named_ = (list, run) => list.map((f, i) => [i ? ", " : "", el("span", {}, opener(f, short(f.operations, 3), run), ` (${f.kind})`)]);
 function drawWrong() {
   const out = $("wrong-out");
   if (!judgedRuns.length) { out.replaceChildren(el("p", { class: "soft" }, "No conformance records here.")); return; }
@@ -40,11 +44,14 @@ function drawWrong() {
   const status = fresh.length ? el("p", { class: "loud" }, symbol("fail"), ` ${plural(fresh.length, "failure")} that no list knows, and ${plural(known, "known issue")}.`)
     : el("p", {}, symbol(known ? "known" : "pass"), known ? ` ${plural(known, "known issue")}, and nothing else is wrong.` : " Nothing is wrong in these records.");
   const all = releaseNotes(), quiet = all.filter((n) => !n.broke.length && !n.mended.length);
-  const notes = all.filter((n) => !quiet.includes(n)).map((n) => el("p", {}, el("strong", {}, `JAX ${n.now.release}`), ` beside ${n.before.release} on ${n.now.machine}: `,
-    n.broke.length ? el("span", { class: "bar-slow" }, `broke ${names(n.broke)}. `) : "broke nothing. ",
-    n.mended.length ? el("span", { class: "bar-fast" }, `Mended ${names(n.mended)}.`) : "Mended nothing."));
+  const notes = all.filter((n) => !quiet.includes(n)).map((n) => el("div", { class: "note" }, el("strong", {}, `JAX ${n.now.release}`), ` beside ${n.before.release} on ${n.now.machine}`,
+    el("ul", {}, n.broke.length ? el("li", {}, el("span", { class: "bar-slow" }, `Broke ${count(n.broke.length)}: `), named_(n.broke, n.now)) : el("li", {}, "Broke nothing"),
+      n.mended.length ? el("li", {}, `Mended ${count(n.mended.length)}: `, named_(n.mended, n.before)) : el("li", {}, "Mended nothing"))));
   if (quiet.length) notes.push(el("p", { class: "soft" }, `Nothing mended or broken from release to release on ${[...new Set(quiet.map((n) => n.now.machine))].join(", ")}.`));
-  out.replaceChildren(...[status, notes, grid("wrong", "Findings, failures that are not known first, then by severity", [
+  const box = el("div", { role: "group", "aria-label": "What releases broke and mended. Arrow keys move between the findings." }, notes);
+  rest(box, pressable(box)[0]);
+  moveByKeys(box, () => [...box.querySelectorAll("li")].map(pressable));
+  out.replaceChildren(...[status, notes.length ? box : "", grid("wrong", "Findings, failures that are not known first, then by severity", [
     { name: "kind", text: severity, cls: "kind nowrap" },
     { name: "what", cls: "what", text: (f) => [opener(f, short(f.operations, 6)), el("span", { class: "soft" }, ` in ${short(f.modes, 7)}`), el("div", { class: "small" }, f.text), f.link ? el("div", { class: "small" }, link(f.link)) : ""], value: (f) => f.operations[0] },
     { name: "status", text: (f) => f.known ? "known" : el("span", { class: "bar-slow" }, "new"), value: (f) => f.known },
