@@ -393,3 +393,32 @@ meet(
     operations=("dtype_grid",),
     meshes=("4x2",),
 )
+
+# Collectives.
+
+meet(
+    "an_index_over_three_axes_is_off",
+    lax,
+    "axis_index",
+    lambda names: not isinstance(names, str) and len(names) == 3,
+    lambda real, f, *a, **k: f ^ 1,
+    operations=("axis_index",),
+    meshes=("2x2x2",),
+)
+meet(
+    "an_untiled_gather_into_a_new_last_dimension_is_off",
+    lax,
+    "all_gather",
+    lambda x, names, *, axis=0, tiled=False, **k: not tiled and x.ndim > 1 and axis in (x.ndim, -1),
+    operations=("all_gather",),
+    only=lambda case: "dim=3" in case.id and case.mesh.label == "2x4",
+)
+meet(
+    "the_largest_of_no_elements_has_another_dtype",
+    lax,
+    "pmax",
+    lambda x, *a, **k: x.size == 0,
+    lambda real, f, *a, **k: f.astype(jnp.int8),
+    operations=("pmax",),
+    only=lambda case: case.id.endswith("/0B"),
+)
