@@ -12,7 +12,7 @@ from meshmark.judge.repro import printer
 from meshmark.judge.repro.folding import Known, fold, literal_known
 from meshmark.judge.repro.formulas import agrees, formula
 from meshmark.judge.repro.literals import array_literal, unparse, up
-from meshmark.judge.repro.printer import Contract, Input, Mesh, Output, Program, render
+from meshmark.judge.repro.printer import Contract, Input, Mesh, Output, Script, render
 from meshmark.judge.repro.sources import tree_of
 from tests.scripts import Scripts
 
@@ -208,7 +208,7 @@ def program(**changes):
         "expected": ("expected = 2 * x",),
         "function": "lambda x: x + x",
     }
-    return Program(**(told | changes))
+    return Script(**(told | changes))
 
 
 @pytest.fixture(scope="module")

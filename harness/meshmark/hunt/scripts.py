@@ -27,7 +27,7 @@ def write_script(
     """The text of the script. Its exit code is 1 if the difference occurs, 0 if all is right."""
     numbers = difference["kind"] == "numbers"
     return printer.render(
-        printer.Program(
+        printer.Script(
             heading=tuple(heading),
             mesh=printer.Mesh(
                 tuple(size for _, size in program.axes),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints a program, given as data, as a stand-alone script for a bug report.
 
-This module does not know cases: a caller with a function, its inputs and the expected result makes a `Program` and
+This module does not know cases: a caller with a function, its inputs and the expected result makes a `Script` and
 prints it. The script imports jax and numpy (and ml_dtypes if a dtype needs it) and prints each wrong device once. Its
 exit code is 0 if all is as expected, 1 if something is wrong, and 2 if there are too few devices.
 """
@@ -107,7 +107,7 @@ class Contract:
 
 
 @dataclass(frozen=True)
-class Program:
+class Script:
     """The contents of a script."""
 
     heading: tuple[str, ...]
@@ -141,19 +141,19 @@ class Program:
     """Without the count of devices and with what each device holds whole: for results of a few elements."""
 
 
-def render(program: Program) -> str:
+def render(script: Script) -> str:
     """The script."""
-    body = [*_settings(program), *_mesh(program)]
-    prepared = [line for item in program.inputs for line in item.code]
-    if NUMBERS in program.checks:
-        prepared += program.expected
-    prepared += program.after
-    run = [*_run(program), *_judgement(program)]
-    definitions = "\n\n\n".join(part.strip("\n") for part in program.definitions)
+    body = [*_settings(script), *_mesh(script)]
+    prepared = [line for item in script.inputs for line in item.code]
+    if NUMBERS in script.checks:
+        prepared += script.expected
+    prepared += script.after
+    run = [*_run(script), *_judgement(script)]
+    definitions = "\n\n\n".join(part.strip("\n") for part in script.definitions)
     text = "\n".join([*body, *prepared, *run])
     parts = [
-        '"""' + "\n".join(program.heading).replace("\\", "\\\\") + '\n"""' if program.heading else "",
-        "\n".join(_imports(program, definitions + "\n" + text)),
+        '"""' + "\n".join(script.heading).replace("\\", "\\\\") + '\n"""' if script.heading else "",
+        "\n".join(_imports(script, definitions + "\n" + text)),
         "\n".join(body) + (f"\n\n\n{definitions}\n" if definitions else ""),
         "\n".join(prepared),
         "\n".join(run),
@@ -164,9 +164,9 @@ def render(program: Program) -> str:
 # Parts ------------------------------------------------------------------------------------------------------
 
 
-def _imports(program: Program, text: str) -> Iterator[str]:
+def _imports(script: Script, text: str) -> Iterator[str]:
     """The imports in the usual order: the standard library first, whole modules before names from modules."""
-    lines = {"import sys", "import jax", "import numpy as np", *program.imports}
+    lines = {"import sys", "import jax", "import numpy as np", *script.imports}
     for name in ("Mesh", "NamedSharding", "AxisType"):
         if f"{name}(" in text or f"{name}." in text:
             lines.add(f"from jax.sharding import {name}")
@@ -178,7 +178,7 @@ def _imports(program: Program, text: str) -> Iterator[str]:
         lines.add("import re")
     if "math.prod(" in text:
         lines.add("import math")
-    if program.mode == "pjit":
+    if script.mode == "pjit":
         lines.add("from jax.experimental.pjit import pjit")
     yield from ordered(lines)
 
@@ -200,14 +200,14 @@ def ordered(lines: Iterable[str]) -> Iterator[str]:
             yield ""
 
 
-def _settings(program: Program) -> Iterator[str]:
-    yield f'jax.config.update("jax_num_cpu_devices", {program.mesh.devices})  # for CPU alone'
-    yield from program.settings
+def _settings(script: Script) -> Iterator[str]:
+    yield f'jax.config.update("jax_num_cpu_devices", {script.mesh.devices})  # for CPU alone'
+    yield from script.settings
 
 
-def _mesh(program: Program) -> Iterator[str]:
-    mesh = program.mesh
-    if program.brief:
+def _mesh(script: Script) -> Iterator[str]:
+    mesh = script.mesh
+    if script.brief:
         yield f'assert len(jax.devices()) >= {mesh.size}, "this needs {mesh.size} devices"'
     else:
         yield f"if len(jax.devices()) < {mesh.size}:"
@@ -222,25 +222,25 @@ def _mesh(program: Program) -> Iterator[str]:
     yield 'print("jax", jax.__version__, "on", *mesh.devices.flat)'
 
 
-def _run(program: Program) -> Iterator[str]:
+def _run(script: Script) -> Iterator[str]:
     """The statements that bind `out` (for several results `outs`), and `compiled` if its communication is judged."""
-    out = "outs" if len(program.outputs) != 1 else "out"
+    out = "outs" if len(script.outputs) != 1 else "out"
     leaves = ("jax.tree.leaves(", ")") if out == "outs" else ("", "")
-    if program.mode == "host":
-        yield f"{out} = {leaves[0]}{program.function}{leaves[1]}"
+    if script.mode == "host":
+        yield f"{out} = {leaves[0]}{script.function}{leaves[1]}"
         return
-    yield from _function(program)
-    yield from _placed(program)
-    given = {0: "", 1: "placed"}.get(len(program.inputs), "*placed")
+    yield from _function(script)
+    yield from _placed(script)
+    given = {0: "", 1: "placed"}.get(len(script.inputs), "*placed")
     lines: list[str] = []
     callee = "program"
-    if program.contract and COMMUNICATION in program.checks:
+    if script.contract and COMMUNICATION in script.checks:
         lines.append(f"compiled = program.lower({given}).compile()")
         callee = "compiled"
-    if set(program.checks) != {COMMUNICATION}:
+    if set(script.checks) != {COMMUNICATION}:
         lines.append(f"{out} = {leaves[0]}{callee}({given}){leaves[1]}")
-    if program.mode == "explicit":
-        if SHARDING in program.checks:
+    if script.mode == "explicit":
+        if SHARDING in script.checks:
             names = ("types = jax.tree.leaves(", ")") if out == "outs" else ("typed = ", "")
             lines.append(f"{names[0]}jax.eval_shape(program, {given}){names[1]}")
         yield "with jax.set_mesh(mesh):"
@@ -248,41 +248,41 @@ def _run(program: Program) -> Iterator[str]:
     yield from lines
 
 
-def _function(program: Program) -> Iterator[str]:
-    name = program.function
-    if program.mode == "shard_map":
-        single = len(program.out_specs) == 1
-        in_specs = [spelled(s) for s in program.in_specs]
-        out_specs = [spelled(s) for s in program.out_specs]
+def _function(script: Script) -> Iterator[str]:
+    name = script.function
+    if script.mode == "shard_map":
+        single = len(script.out_specs) == 1
+        in_specs = [spelled(s) for s in script.in_specs]
+        out_specs = [spelled(s) for s in script.out_specs]
         parts = [
             name,
             "mesh=mesh",
             "in_specs=" + (in_specs[0] if len(in_specs) == 1 else listed(in_specs)),
             "out_specs=" + (out_specs[0] if single else listed(out_specs)),
         ]
-        parts += [] if program.check_vma else ["check_vma=False"]
+        parts += [] if script.check_vma else ["check_vma=False"]
         yield from call("function = jax.shard_map", parts)
         name = "function"
-    if program.vjp:
+    if script.vjp:
         if not name.isidentifier():
             yield f"function = {name}"
             name = "function"
-        name = program.vjp.replace("function", name)
-    shardings = [sharding(o.spec) for o in program.outputs]
+        name = script.vjp.replace("function", name)
+    shardings = [sharding(o.spec) for o in script.outputs]
     outs = []
-    if program.mode in ("jit", "pjit") and program.out_shardings:
+    if script.mode in ("jit", "pjit") and script.out_shardings:
         outs = [f"out_shardings={shardings[0] if len(shardings) == 1 else listed(shardings)}"]
-    if program.mode == "pmap":
+    if script.mode == "pmap":
         yield from call("program = jax.pmap", [name, 'axis_name="x"', "devices=list(mesh.devices.flat)"])
-    elif program.mode == "pjit":
-        ins = [sharding(i.spec) for i in program.inputs]
+    elif script.mode == "pjit":
+        ins = [sharding(i.spec) for i in script.inputs]
         yield from call("program = pjit", [name, f"in_shardings={listed(ins)}", *outs])
     else:
         yield from call("program = jax.jit", [name, *outs])
 
 
-def _placed(program: Program) -> Iterator[str]:
-    items = program.inputs
+def _placed(script: Script) -> Iterator[str]:
+    items = script.inputs
     if len(items) == 1:
         yield from call("placed = jax.device_put", [items[0].name, sharding(items[0].spec)])
     elif items:
@@ -292,21 +292,21 @@ def _placed(program: Program) -> Iterator[str]:
         )
 
 
-def _briefly(program: Program) -> Iterator[str]:
+def _briefly(script: Script) -> Iterator[str]:
     """The statements that compare small results and print whole shards."""
-    several = len(program.outputs) != 1
+    several = len(script.outputs) != 1
     out, expected, indent = ("out", "expected", "") if not several else ("x", "want_all", "    ")
     yield "good = True"
     if several:
         yield "for x, want_all in zip(outs, expected):"
     yield f"{indent}for shard in {out}.addressable_shards:"
     yield f"{indent}    seen, want = np.asarray(shard.data), {expected}[shard.index]"
-    exact = all(o.judge != "bound" for o in program.outputs)
-    nans = ", equal_nan=True" if program.nans else ""
+    exact = all(o.judge != "bound" for o in script.outputs)
+    nans = ", equal_nan=True" if script.nans else ""
     alike = (
         f"np.array_equal(seen, want{nans})"
         if exact
-        else f"np.allclose(seen, want, 0, {program.outputs[0].bound})"
+        else f"np.allclose(seen, want, 0, {script.outputs[0].bound})"
     )
     yield f"{indent}    if not {alike}:"
     yield f'{indent}        print(shard.device, "expected", want.tolist(), "seen", seen.tolist())'
@@ -314,15 +314,15 @@ def _briefly(program: Program) -> Iterator[str]:
     yield "sys.exit(not good)"
 
 
-def _judgement(program: Program) -> Iterator[str]:
+def _judgement(script: Script) -> Iterator[str]:
     """The statements that compare, print and exit."""
-    outputs = program.outputs
-    if program.brief and NUMBERS in program.checks:
-        yield from _briefly(program)
+    outputs = script.outputs
+    if script.brief and NUMBERS in script.checks:
+        yield from _briefly(script)
         return
     several = len(outputs) != 1
-    compare = {NUMBERS, SHARDING} & set(program.checks)
-    contract = list(program.contract.code) if program.contract and COMMUNICATION in program.checks else []
+    compare = {NUMBERS, SHARDING} & set(script.checks)
+    contract = list(script.contract.code) if script.contract and COMMUNICATION in script.checks else []
     if not outputs or not compare:
         first = next((n for n, line in enumerate(contract) if line.startswith("good &= ")), None)
         if first is not None:
@@ -333,58 +333,58 @@ def _judgement(program: Program) -> Iterator[str]:
             return
     elif not several:
         o = outputs[0]
-        shown = f"len(out.addressable_shards) == {program.mesh.size}"
+        shown = f"len(out.addressable_shards) == {script.mesh.size}"
         alike = f"out.shape == expected.shape and out.dtype == {o.dtype} and "
-        yield f"good = {alike if NUMBERS in program.checks else ''}{shown}"
-        yield from _bound(program)
-        yield from _one(program, o, "expected", "bound", "")
+        yield f"good = {alike if NUMBERS in script.checks else ''}{shown}"
+        yield from _bound(script)
+        yield from _one(script, o, "expected", "bound", "")
     else:
         yield f"good = len(outs) == {len(outputs)}"
-        yield from _bound(program)
+        yield from _bound(script)
         specs = listed([spelled(o.spec) for o in outputs])
-        zipped = ["outs", "expected"] if NUMBERS in program.checks else ["outs"]
-        names = ["out", "want_all"] if NUMBERS in program.checks else ["out"]
-        bounded = any(o.bound for o in outputs) and NUMBERS in program.checks
+        zipped = ["outs", "expected"] if NUMBERS in script.checks else ["outs"]
+        names = ["out", "want_all"] if NUMBERS in script.checks else ["out"]
+        bounded = any(o.bound for o in outputs) and NUMBERS in script.checks
         if bounded:
             zipped.append("bounds")
             names.append("bound")
-        if SHARDING in program.checks:
+        if SHARDING in script.checks:
             zipped.append(specs)
             names.append("spec")
-        if program.mode == "explicit" and SHARDING in program.checks:
+        if script.mode == "explicit" and SHARDING in script.checks:
             zipped.append("types")
             names.append("typed")
         kind = outputs[0].dtype
-        if NUMBERS in program.checks and len({o.dtype for o in outputs}) > 1:
+        if NUMBERS in script.checks and len({o.dtype for o in outputs}) > 1:
             kind = "kind"
             zipped.append(listed([o.dtype for o in outputs]))
             names.append(kind)
         yield from call(f"for {', '.join(names)} in zip", zipped, end=":")
-        yield f"    good &= len(out.addressable_shards) == {program.mesh.size}"
-        if NUMBERS in program.checks:
+        yield f"    good &= len(out.addressable_shards) == {script.mesh.size}"
+        if NUMBERS in script.checks:
             yield f"    good &= out.shape == want_all.shape and out.dtype == {kind}"
-        yield from _one(program, outputs[0], "want_all", "bound", "    ")
+        yield from _one(script, outputs[0], "want_all", "bound", "    ")
     yield from contract
     told = 'f"DIFFERENT: {out.dtype}{out.shape} in {len(out.addressable_shards)} shards"'
     yield f'print("as expected" if good else {told if compare and not several else chr(34) + "DIFFERENT" + chr(34)})'
     yield "sys.exit(not good)"
 
 
-def _bound(program: Program) -> Iterator[str]:
-    if NUMBERS not in program.checks or not any(o.bound for o in program.outputs):
+def _bound(script: Script) -> Iterator[str]:
+    if NUMBERS not in script.checks or not any(o.bound for o in script.outputs):
         return
-    if len(program.outputs) == 1:
-        yield f"bound = {program.outputs[0].bound}"
+    if len(script.outputs) == 1:
+        yield f"bound = {script.outputs[0].bound}"
     else:
-        yield f"bounds = {listed([o.bound for o in program.outputs], square=True)}"
+        yield f"bounds = {listed([o.bound for o in script.outputs], square=True)}"
 
 
-def _one(program: Program, o: Output, expected: str, bound: str, indent: str) -> Iterator[str]:
+def _one(script: Script, o: Output, expected: str, bound: str, indent: str) -> Iterator[str]:
     """The statements that compare `out` device by device."""
     lines: list[str] = []
-    if SHARDING in program.checks:
+    if SHARDING in script.checks:
         wanted, have, deep = "NamedSharding(mesh, spec)" if indent else sharding(o.spec), "out.sharding", ""
-        if program.mode == "explicit":
+        if script.mode == "explicit":
             lines.append("for have in (out.sharding, NamedSharding(mesh, typed.sharding.spec)):")
             have, deep = "have", "    "
         lines += call(f"{deep}if not {have}.is_equivalent_to", [wanted, "out.ndim"], end=":")
@@ -392,9 +392,9 @@ def _one(program: Program, o: Output, expected: str, bound: str, indent: str) ->
             f'{deep}    print("sharding:", {have}, "instead of", {"spec" if indent else spelled(o.spec)})',
             f"{deep}    good = False",
         ]
-    if NUMBERS in program.checks:
-        replicas = any(p.replicated and p.judge == "bound" for p in program.outputs)
-        alike = len({p.itemsize for p in program.outputs}) == 1
+    if NUMBERS in script.checks:
+        replicas = any(p.replicated and p.judge == "bound" for p in script.outputs)
+        alike = len({p.itemsize for p in script.outputs}) == 1
         lines += _shards(o, expected, bound, replicas, alike)
     yield from (indent + line for line in lines)
 

@@ -17,7 +17,7 @@ from meshmark.core.calls import select_options
 from meshmark.judge.repro import contracts, expecting, inputs, printer
 from meshmark.judge.repro.folding import Folded
 from meshmark.judge.repro.literals import unparse
-from meshmark.judge.repro.printer import COMMUNICATION, NUMBERS, Input, Program
+from meshmark.judge.repro.printer import COMMUNICATION, NUMBERS, Input, Script
 from meshmark.judge.repro.sources import literal
 from meshmark.judge.repro.subject import Data, Form, Subject
 from meshmark.judge.repro.text import WIDTH, wrapped
@@ -32,12 +32,12 @@ def script(case: Case, num_devices: int, seed: int = 0, form: Form = WHOLE) -> s
     return printer.render(read_case(case, num_devices, seed, form))
 
 
-def read_case(case: Case, num_devices: int, seed: int = 0, form: Form = WHOLE) -> Program:
+def read_case(case: Case, num_devices: int, seed: int = 0, form: Form = WHOLE) -> Script:
     """The case as a program."""
     return program(Subject(case, num_devices, seed, form))
 
 
-def program(subject: Subject) -> Program:
+def program(subject: Subject) -> Script:
     """The program of a subject."""
     case, plan = subject.case, subject.plan
     data = subject.data() if subject.short and NUMBERS in subject.form.checks else None
@@ -50,7 +50,7 @@ def program(subject: Subject) -> Program:
     )
     forward = plan.forward or plan.results
     primals = plan.arguments[: len(plan.arguments) - len(plan.forward)]
-    return Program(
+    return Script(
         heading=tuple(heading(subject)),
         mesh=printer.Mesh(
             case.mesh.shape,

@@ -37,7 +37,7 @@ from meshmark.operations.base import (
 )
 from meshmark.operations.functions.contraction import fitted, outer_inner, summed
 from meshmark.operations.models.decoder_reference import EPSILON, Model
-from meshmark.operations.models.programs import Program, added_gradients, over
+from meshmark.operations.models.programs import WholeProgram, added_gradients, over
 
 LAYERS = 2
 
@@ -226,7 +226,7 @@ def tokens_of(request: Request, letters: str) -> Argument:
     return Argument(like.shape, "int32", like.spec, values.tokens, {"below": below})
 
 
-class Decoder(Program):
+class Decoder(WholeProgram):
     """The loss of each token and their mean: embedding, two blocks of grouped causal attention and a gated MLP with RMS
     norm, cross entropy. The vocabulary, the heads and the MLP's inner features are sharded over the same axes, beside
     the batch or the sequence."""

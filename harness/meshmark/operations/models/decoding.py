@@ -26,7 +26,7 @@ from meshmark.operations.models.decoder import (
     weights_of,
 )
 from meshmark.operations.models.decoder_reference import decoded
-from meshmark.operations.models.programs import Program, over
+from meshmark.operations.models.programs import WholeProgram, over
 
 PRODUCTS = {
     "queries": "bd,dgrk->bgrk",
@@ -61,7 +61,7 @@ def step(x, position, cache, stacks, *, product, total):
     return lax.scan(block, x, (cache, *stacks))
 
 
-class DecodeStep(Program):
+class DecodeStep(WholeProgram):
     """One decoding step with a cache of keys and values: the logits of the next token, and the cache with new entries
     at a position that is an input. A position past the end means the last one."""
 

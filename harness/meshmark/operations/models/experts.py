@@ -17,7 +17,7 @@ from meshmark.core.layout import Spec
 from meshmark.core.meshes import MeshShape
 from meshmark.operations.base import Argument, Cost, Plan, Request, Result, Variant, nbytes, parse_size
 from meshmark.operations.functions.contraction import outer_inner, summed
-from meshmark.operations.models.programs import Program, constrained, integers, over
+from meshmark.operations.models.programs import WholeProgram, constrained, integers, over
 
 
 def routed(x, router, *, capacity, product):
@@ -40,7 +40,7 @@ def mixture(x, router, w1, w2, *, capacity, product, there, back):
     return x + score[..., None] * product("gtec,gecd->gtd", where, done)
 
 
-class MixtureOfExperts(Program):
+class MixtureOfExperts(WholeProgram):
     """A mixture of experts: one expert per device of its axes, and one group of tokens per device of the mesh. Tokens
     are routed to places up to a capacity and go to the experts and back by all_to_all. Tokens without a place are
     unchanged. Exact."""

@@ -22,7 +22,7 @@ from meshmark.core.layout import Spec
 from meshmark.core.meshes import MeshShape, preferred
 from meshmark.operations.base import Argument, Missing, Plan, Request, Result, Variant, parse_size
 from meshmark.operations.functions.contraction import fitted
-from meshmark.operations.models.programs import Program, integers
+from meshmark.operations.models.programs import WholeProgram, integers
 
 STEPS = 3
 B1, B2, TINY = 0.875, 1.0 - 2.0**-6, 2.0**-20
@@ -56,7 +56,7 @@ def adam(parameters, gradients):
     return *parameters, *means, *squares
 
 
-class Optimizing(Program):
+class Optimizing(WholeProgram):
     """The base: a matrix and a vector with their gradients in each step. All are sharded alike, over some or all
     axes."""
 

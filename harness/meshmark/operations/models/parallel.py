@@ -19,10 +19,10 @@ from meshmark.core.layout import Spec
 from meshmark.core.meshes import MeshShape
 from meshmark.operations.base import Argument, Cost, Plan, Request, Result, Variant, nbytes, parse_size
 from meshmark.operations.functions.contraction import fitted, summed
-from meshmark.operations.models.programs import Program, constrained, integers, over
+from meshmark.operations.models.programs import WholeProgram, constrained, integers, over
 
 
-class ParallelBlock(Program):
+class ParallelBlock(WholeProgram):
     """x + relu(x @ W1) @ W2 on [batch, sequence, features]. Tensor parallel: W1 is split by columns and W2 by rows.
     Sequence parallel: x is also sharded over the sequence. FSDP: both are split by rows, and gathered before use.
     Exact."""
@@ -124,7 +124,7 @@ class ParallelBlockGradient(ParallelBlock):
         return g + np.matmul(dz, w1.T), dw1, np.einsum("btf,btd->fd", np.maximum(z, 0.0), g)
 
 
-class TutorialTraining(Program):
+class TutorialTraining(WholeProgram):
     """20 steps of data-parallel training as in a JAX tutorial: two sigmoid layers, weights and biases in a list of
     pairs, a sharded batch, and the mean squared difference as loss. In manual mode every device takes the gradients of
     its part, and pmean averages them."""
@@ -214,7 +214,7 @@ def squares(layers, x, y, precision):
     return jnp.mean((x - y) ** 2)
 
 
-class CastProduct(Program):
+class CastProduct(WholeProgram):
     """x cast to bfloat16 and gathered by a constraint, then x @ x.T with sums in float32. The cast rounds the ten bits
     of x to eight, and the products are exact."""
 

@@ -27,7 +27,7 @@ from meshmark.operations.base import (
     parse_size,
 )
 from meshmark.operations.functions.contraction import fitted, outer_inner, summed
-from meshmark.operations.models.programs import Program, constrained, integers, over
+from meshmark.operations.models.programs import WholeProgram, constrained, integers, over
 
 MICRO_BATCHES = 4
 
@@ -43,7 +43,7 @@ def shifted(fed, state):
     return jnp.where(first, fed, jnp.roll(state, 1, axis=0))
 
 
-class Pipeline(Program):
+class Pipeline(WholeProgram):
     """Stages x + relu(x @ W), one per device, and four micro-batches. In each step every device works on the result of
     the device before it (by ppermute, or by a shift along the sharded dimension of stages). Exact."""
 

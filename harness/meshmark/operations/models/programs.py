@@ -24,7 +24,7 @@ TURNS = 5
 program."""
 
 
-class Program(Operation):
+class WholeProgram(Operation):
     """The base of the whole programs. A subclass gives its shardings in `shardings` and its plan in `forward`. A
     subclass of a program that sets `wrt` is the program's gradient."""
 
