@@ -156,7 +156,7 @@ class Elsewhere:
         self.settings = settings
 
     def place(self):
-        return self.backend, self.number
+        return {"backend": self.backend, "devices": self.number}
 
     def __enter__(self):
         return self
