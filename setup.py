@@ -13,6 +13,7 @@ from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
+from setuptools.command.egg_info import egg_info
 from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).resolve().parent
@@ -67,8 +68,13 @@ class SourceDistribution(sdist):
         write_state(Path(base_dir) / "harness" / "meshmark")
 
 
-setup(
-    cmdclass={"build_py": BuildPackage, "sdist": SourceDistribution},
-    long_description=readme(),
-    long_description_content_type="text/markdown",
-)
+class Metadata(egg_info):
+    """Writes the metadata with the readme for a package index."""
+
+    def run(self) -> None:
+        """Replace the README by it first."""
+        self.distribution.metadata.long_description = readme()
+        super().run()
+
+
+setup(cmdclass={"build_py": BuildPackage, "egg_info": Metadata, "sdist": SourceDistribution})
