@@ -14,7 +14,7 @@ from meshmark.core.errors import BadInput
 from meshmark.hunt import another_release, oracles, reports
 from meshmark.hunt.hunting import choose_modes
 from meshmark.hunt.program import Input, Node, Program, to_json
-from meshmark.hunt.workers import Settings, Slot
+from meshmark.hunt.workers import Settings, Slot, WorkerError
 from meshmark.timing.environments import Environment
 
 ROWS = Input((8, 4), "float32", (("x",),), {"kind": "ints", "low": -5, "high": 9, "seed": 4})
@@ -67,7 +67,19 @@ def test_another_dtype_is_found(slot):
 
 def test_a_function_that_the_other_release_lacks_is_not_run(slot):
     answer = slot.judge(with_operation("jnp.square"), ("auto", oracles.RELEASE))
-    assert answer.differences == [] and answer.not_run == ["not run under JAX 0.0.1"]
+    assert answer.differences == [] and answer.not_run == ["under JAX 0.0.1"]
+
+
+def test_an_environment_without_jax_is_named(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    python.chmod(0o755)
+    settings = Settings(environment={"JAX_PLATFORMS": "cpu"}, against=Environment("there", str(python)))
+    with (
+        Slot(settings) as slot,
+        pytest.raises(WorkerError, match=f"{python} starts no worker: does it have JAX"),
+    ):
+        slot.judge(with_operation("jnp.sign"), ("auto", oracles.RELEASE))
 
 
 def test_a_kept_finding_holds_the_results_of_the_other_release(slot):

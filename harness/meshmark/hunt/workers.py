@@ -189,7 +189,7 @@ class Slot:
         answer.seconds += right.seconds
         answer.cpu += right.cpu
         if right.differences or right.invalid:  # that release crashes, or lacks a function
-            answer.not_run.append(f"not run under JAX {release}")
+            answer.not_run.append(f"under JAX {release}")
             return
         here = self._ask(given | {"there": right.truth, "release": release, "modes": [RELEASE]})
         answer.differences += here.differences
@@ -255,6 +255,10 @@ class Slot:
             self.worker = None
             self.idle_deaths += 1
             if self.idle_deaths >= MOST_IDLE_DEATHS:
+                if self.settings.python != sys.executable:
+                    raise WorkerError(
+                        f"{self.settings.python} starts no worker: does it have JAX? Name another environment"
+                    )
                 raise WorkerError("workers die before they judge a program: look at `meshmark devices`")
 
     def _retire(self) -> None:

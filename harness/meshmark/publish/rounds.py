@@ -34,8 +34,7 @@ ALONE = ("plain", "device")
 
 UNUSUAL = 0.02
 """The largest share of sampling time that may lie between samples, beside what the middle round of each cell has there.
-On two
-cores at a load of 3.5 and of 7 per core, runs had 0.003 and 0.007."""
+Two runs on two cores had 0.003 (load 3.5 per core) and 0.007 (load 7 per core)."""
 
 PAUSE = 10.0
 """One gap counts at most as this many rounds: a machine may be stopped for a while."""
