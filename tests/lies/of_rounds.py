@@ -251,6 +251,10 @@ LIES: dict[str, Lie] = {
     "a run of this version, as one of an earlier version": Lie(
         on_facts(**suite(commit=COUNTING)), "`timing.counts` is missing, and the commit ends sampling"
     ),
+    "a run of one process that stops as ranks do": Lie(
+        settings(counts="samples of the slowest rank"),
+        "`timing.counts` is 'samples of the slowest rank' over 1 proc",
+    ),
     "times of rounds in a run of an earlier version": Lie(
         settings(counts=None), "has `rounds_s`, and the time of samples does not count"
     ),

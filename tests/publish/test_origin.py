@@ -60,6 +60,9 @@ def test_version_and_table_are_those_of_the_commit(history, tmp_path, monkeypatc
     (package / "operations").mkdir()
     (package / "__init__.py").write_text('"""x"""\n\n__version__ = "1.2.3"\n')
     (package / "operations" / "versions.py").write_text("a = 1\nTABLE_VERSION = 99\n")
+    for room, module in (("timing", "measure"), ("ranks", "rank_timing")):
+        (package / room).mkdir()
+        (package / room / f"{module}.py").write_text('COUNTS = "samples"\n')
     who = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
     for words in (("checkout", "-q", "main"), ("add", "-A"), (*who, "commit", "-q", "-m", "3")):
         subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
@@ -67,8 +70,23 @@ def test_version_and_table_are_those_of_the_commit(history, tmp_path, monkeypatc
         ["git", "-C", str(tmp_path), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
     found = origin._ask(head)
-    assert (found.version, found.table) == ("1.2.3", 99)
+    assert (found.version, found.table, found.counts, found.counts_over) == ("1.2.3", 99, True, True)
     monkeypatch.setattr(origin, "look_up", lambda commit: origin.Commit(origin.FIRST, "", "1.2.3", 99))
     told = list(origin.find_impossible_origin(submissions.run_line(), marked=False))
     assert any("suite version '0.1.0', and its commit has 1.2.3" in text for text in told)
     assert any("and its commit has version 99 of the case table" in text for text in told)
+
+
+@pytest.mark.parametrize(("processes", "field"), [(1, "counts"), (2, "counts_over")])
+def test_a_commit_that_counts_the_time_of_samples_says_so(monkeypatch, processes, field):
+    """The rule of one process and that of several came with different commits."""
+    run = submissions.run_line()
+    run["timing"] = {"cadences": ["isolated"], "seconds": 0.06, "least": 10, "most": 1000}
+    run["facts"] = run["facts"] | {"num_processes": processes}
+    for counts in (False, True):
+        commit = origin.Commit(origin.FIRST, "", **{field: counts})
+        monkeypatch.setattr(origin, "look_up", lambda _, commit=commit: commit)
+        told = any("`timing.counts` is missing" in text for text in origin.find_impossible_origin(run, False))
+        assert told is counts
+    run["timing"]["counts"] = "samples"
+    assert not any("timing.counts" in text for text in origin.find_impossible_origin(run, False))

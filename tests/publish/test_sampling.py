@@ -6,7 +6,11 @@ import random
 
 import pytest
 
+from meshmark.core import blocks
+from meshmark.core.skew import slowest
 from meshmark.publish import consistent, sampling
+from meshmark.ranks import rank_timing
+from meshmark.timing.measure import Budget
 
 RUN = {"timing": {"seconds": 0.06, "least": 10, "most": 1000}, "facts": {"devices": [{"process": 0}]}}
 COUNTS = {"auto": 66, "explicit": 67, "manual": 71}
@@ -112,12 +116,16 @@ def test_in_cadence_plain_each_program_has_rounds_of_its_own():
             samples.append(float(f"{0.001 * draw.uniform(0.9, 1.1):.7g}"))
             times.append(round(times[-1] + samples[-1] + 1e-5, 6))
         line = {"case": f"psum/axes=x/{mode}/8/float32/4KiB", "run": "r", "process": 0, "cadence": "plain"}
-        found.append((number, line | {"samples_s": samples, "rounds_s": times, "control_s": samples[::-1]}))
+        line |= {"samples_s": samples, "rounds_s": times}
+        found.append((number, line | {"control_s": list(samples), "control_rounds_s": list(times)}))
     assert of_counted(found) == []
+    del found[1][1]["control_rounds_s"][-1]
+    assert "its control: `control_rounds_s` has" in of_counted(found)[0]
+    found[1][1]["control_rounds_s"] = found[1][1]["rounds_s"]
     found[0][1]["control_s"] = found[0][1]["control_s"][:-3]
     (told,) = of_counted(found)
     assert "its control: " in told and "it samples until they are spent" in told
-    found[0][1]["control_s"] = found[0][1]["samples_s"][::-1]
+    found[0][1]["control_s"] = found[0][1]["samples_s"]
     found[1][1]["samples_s"].remove(max(found[1][1]["samples_s"]))
     del found[1][1]["rounds_s"][-1]
     assert "it samples until they are spent" in of_counted(found)[0]
@@ -137,6 +145,110 @@ def test_without_the_slowest_samples_no_cell_fits_the_rule(about, share):
             "it samples until they are spent" in told or "a run takes 10 to" in told
             for told in of_counted(found)
         )
+
+
+OVER = {
+    "timing": RUN["timing"] | {"counts": "samples of the slowest rank"},
+    "facts": {"num_processes": 3, "devices": [{"process": p} for p in range(3)]},
+}
+
+
+def over_ranks(seed=0, about=0.001, calls=1):
+    """The merged timing lines of one cell over three ranks, sampled by the code that ranks sample with."""
+
+    class Drawn:
+        def __init__(self):
+            self.draw, self.count = random.Random(f"{seed} {len(timers)}"), calls
+
+        def sample(self):
+            """One in thirty is slow."""
+            slow = self.draw.uniform(1, 2) if self.draw.random() < 1 / 30 else 0.0
+            return about * (1 + self.draw.random() / 4 + slow)
+
+    timers, others = [], 3  # three modes on each of three ranks
+    for _ in range(others * 3):
+        timers.append(Drawn())
+    every = [[] for _ in timers]
+
+    class OfRank:
+        """One timer of rank 0, with which those of the other ranks are sampled."""
+
+        def __init__(self, mode):
+            self.mode, self.count = mode, calls
+
+        def sample(self):
+            taken = [float(f"{timers[3 * rank + self.mode].sample():.7g}") for rank in range(3)]
+            for rank, own in enumerate(taken):
+                every[3 * rank + self.mode].append(own)
+            return taken[0]
+
+    def agree(question, value, rule):
+        if question == "warm-up":
+            numbers = rule([value])
+            for own in every:
+                own.clear()
+            return [0 for _ in numbers]
+        done = int(question.split()[0])
+        return rule(
+            [
+                blocks.spent([(own, calls) for own in every[3 * rank : 3 * rank + 3]], done)
+                for rank in range(3)
+            ]
+        )
+
+    budget = Budget(0.06, 10, 1000)
+    rank_timing.sample([OfRank(mode) for mode in range(3)], 3, budget, random.Random(seed), agree)
+    return [
+        (
+            number + 1,
+            {
+                "case": f"psum/axes=x/{mode}/8/float32/4KiB",
+                **{"run": "r", "process": 0, "cadence": "isolated" if calls == 1 else "stream"},
+                "calls": calls,
+                "samples_by_rank": (ranks := [every[3 * rank + number] for rank in range(3)]),
+                "samples_s": slowest(ranks),
+            },
+        )
+        for number, mode in enumerate(("auto", "explicit", "manual"))
+    ]
+
+
+def of_ranks(found):
+    return [reason for _, reason in sampling.of_file(found, {"r": OVER})]
+
+
+@pytest.mark.parametrize("about", ABOUT.values(), ids=ABOUT)
+def test_ranks_stop_where_their_rule_says(about):
+    for seed in range(5):
+        assert of_ranks(over_ranks(seed, about)) == []
+        if about < 0.001:
+            assert of_ranks(over_ranks(seed, about, calls=math.ceil(0.003 / about))) == []
+
+
+@pytest.mark.parametrize("share", [0.01, 0.03, 0.1, 0.5])
+@pytest.mark.parametrize("about", ABOUT.values(), ids=ABOUT)
+def test_without_their_slowest_rounds_ranks_would_have_gone_on(about, share):
+    for seed in range(3):
+        found = over_ranks(seed, about)
+        took = [sum(own) for own in zip(*(record["samples_s"] for _, record in found), strict=True)]
+        gone = sorted(range(len(took)), key=took.__getitem__)[-max(2, round(share * len(took))) :]
+        for _, record in found:
+            record["samples_by_rank"] = [
+                [s for i, s in enumerate(own) if i not in gone] for own in record["samples_by_rank"]
+            ]
+            record["samples_s"] = slowest(record["samples_by_rank"])
+        assert any(
+            "and the rule of the run gives more" in told or "samples, and the rule" in told
+            for told in of_ranks(found)
+        ), (seed, len(took), len(gone))
+
+
+def test_ranks_take_no_block_more_than_the_rule_gives():
+    found = over_ranks()
+    for _, record in found:
+        record["samples_by_rank"] = [own * 2 for own in record["samples_by_rank"]]
+        record["samples_s"] = record["samples_s"] * 2
+    assert "and the rule of the run gives as many or fewer" in of_ranks(found)[0]
 
 
 def test_a_machine_may_stop_between_two_samples():

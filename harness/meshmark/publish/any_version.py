@@ -18,10 +18,11 @@ from typing import Any
 from meshmark.core.hlo import Collective, wire_bytes
 from meshmark.core.meshes import parse_mesh
 from meshmark.publish.review import AS_WRITTEN, Entry
+from meshmark.ranks import rank_timing
 from meshmark.records import run_line
 from meshmark.records.shared import CADENCES
 from meshmark.timing.ceilings import MOST_SAMPLES, SAMPLES, SAMPLING
-from meshmark.timing.measure import Budget
+from meshmark.timing.measure import COUNTS, Budget
 
 UNITS = {"copy bandwidth": "B/s", "largest matmul": "FLOP/s"}
 """The unit of each ceiling."""
@@ -50,7 +51,7 @@ OF_A_PROGRAM = (*COUNTED, "communication", "argument_bytes", "output_bytes", "pr
 OF_A_TIMING = (*COUNTED, "communication", "argument_bytes", "output_bytes", "lower_s", "compile_s", "calls")
 """The fields that a passing timing always has."""
 
-OF_COUNTED = ("control_calls", "rounds_s")
+OF_COUNTED = ("control_calls", "rounds_s", "control_rounds_s")
 """The fields that only the timings of a run have whose samples' time counts (`timing.counts`)."""
 
 OF_CHECKS = ("theory", "told", "excess_bytes")
@@ -119,7 +120,7 @@ def of_run(run: Mapping[str, Any], kinds: set[str]) -> Iterator[str]:
     if not compared and timed is not ("timing" in run):
         yield f"`timing` is {'missing of' if timed else 'that of'} a run that {'times' if timed else 'judges'} cases"
     if "timing" in run and not compared:
-        yield from of_settings(run["timing"], bool(run.get("closes")))
+        yield from of_settings(run["timing"], bool(run.get("closes")), run_line.processes(facts))
     over = run_line.processes(facts)
     if over > 1 and not compared and run.get("ranks") != over:
         yield f"goes over {over} processes, and does not hold what all of them found (`ranks`)"
@@ -129,8 +130,9 @@ def of_run(run: Mapping[str, Any], kinds: set[str]) -> Iterator[str]:
         yield "times over several processes, and does not say which ranks started together (`group`)"
     if over > 1 and not compared and "processes" not in selection:
         yield f"goes over {over} processes, and `selection.processes` does not say so"
-    if "counts" in run.get("timing", {}) and over > 1:
-        yield "counts the time of samples, which a run over several processes does not"
+    counts = run.get("timing", {}).get("counts")
+    if counts and not compared and counts != (COUNTS if over == 1 else rank_timing.COUNTS):
+        yield f"`timing.counts` is {counts!r} over {over} processes"
     transport = (facts.get("group") or {}).get("transport")
     if transport is not None and (facts["backend"] != "cpu" or transport not in TRANSPORTS):
         yield f"collectives over {transport[:20]!a} on {facts['backend'][:20]}"
@@ -157,8 +159,9 @@ def of_run(run: Mapping[str, Any], kinds: set[str]) -> Iterator[str]:
         yield f"GPUs of one process with the ids {str(ids)[:60]}, which JAX does not give"
 
 
-def of_settings(timing: Mapping[str, Any], closes: bool) -> Iterator[str]:
-    """Yields what is wrong with the sampling settings of a timing run. closes: whether its version closes its files."""
+def of_settings(timing: Mapping[str, Any], closes: bool, processes: int) -> Iterator[str]:
+    """Yields what is wrong with the sampling settings of a timing run of this number of processes. closes: whether its
+    version closes its files."""
     if lacking := [name for name in ("cadences", "seconds", "least", "most") if name not in timing]:
         yield f"times cases, and `timing.{lacking[0]}` is missing"
         return
@@ -173,10 +176,9 @@ def of_settings(timing: Mapping[str, Any], closes: bool) -> Iterator[str]:
         yield f"times cases for {timing['seconds']} s"
     if not 1 <= timing["least"] <= timing["most"]:
         yield f"takes {timing['least']} samples at least, and {timing['most']} at most"
-    if "counts" in timing and (timing["least"], timing["most"]) != (Budget.least, Budget.most):
-        yield (
-            f"takes {timing['least']} to {timing['most']} samples, and its version {Budget.least} to {Budget.most}"
-        )
+    least, most = Budget.least, Budget.most if processes == 1 else rank_timing.most_samples(processes)
+    if "counts" in timing and (timing["least"], timing["most"]) != (least, most):
+        yield f"takes {timing['least']} to {timing['most']} samples, and its version {least} to {most}"
 
 
 def of_workspace(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
@@ -298,7 +300,7 @@ def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str
         yield f"passes by its check {record['check']}, and execute is the last one"
     if "environment" in record and "environment" not in run:
         yield "is one side of a comparison, and its run is not"
-    if "environment" not in run and "counts" not in run.get("timing", {}):
+    if "environment" not in run and run.get("timing", {}).get("counts") != COUNTS:
         yield from (
             f"has `{name}`, and the time of samples does not count in its run"
             for name in OF_COUNTED
@@ -306,6 +308,8 @@ def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str
         )
     if "control_calls" in record and (record["cadence"] != "stream" or not record.get("control_s")):
         yield f"has `control_calls` in cadence {record['cadence']}, and only the control of a stream has calls"
+    if "control_rounds_s" in record and (record["cadence"] != "plain" or not record.get("control_s")):
+        yield f"has `control_rounds_s` in cadence {record['cadence']}, and only a control of plain calls has its own"
     if "rounds_s" in record and record["cadence"] == "device":
         yield "has `rounds_s`, and device times have no rounds"
     if found := [name for name in OF_CHECKS if name in record]:

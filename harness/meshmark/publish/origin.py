@@ -32,8 +32,10 @@ TABLE = ("operations/versions.py", r"^TABLE_VERSION = (\d+)")
 CLOSES = ("records/closing.py", r"^CLOSES = (.+)")
 AROUND = ("devices/surroundings.py", r"^def (around)\(")
 COUNTS = ("timing/measure.py", r"^COUNTS = (.+)")
+COUNTS_OVER = ("ranks/rank_timing.py", r"^COUNTS = (.+)")
 """Files of the package and patterns: the package version, the table version, whether runs close their records, whether
-they record what differs from original JAX, and whether the time of samples alone ends their sampling."""
+they record what differs from original JAX, and whether the time of samples alone ends their sampling: in one process,
+and over several."""
 
 FIRST = 1793491200
 """The earliest possible start of a run, in Unix seconds: 2026-11-01, before the suite's first commit."""
@@ -60,6 +62,8 @@ class Commit:
     """Whether its runs record what differs from original JAX (meshmark.devices.surroundings)."""
     counts: bool = False
     """Whether the time of samples alone ends the sampling of its runs in one process (meshmark.timing.measure)."""
+    counts_over: bool = False
+    """The same over several processes (meshmark.ranks.rank_timing)."""
 
 
 def find_impossible_origin(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
@@ -88,9 +92,9 @@ def find_impossible_origin(run: Mapping[str, Any], marked: bool) -> Iterator[str
         yield f"`closes` is missing, and the commit closes its records: {AS_WRITTEN}"
     if found.tells and run["facts"].get("surroundings") is None:
         yield f"`surroundings` is missing, and the commit tells of settings and functions: {AS_WRITTEN}"
-    timing = run.get("timing")
-    one = run_line.processes(run["facts"]) == 1 and "environment" not in run
-    if found.counts and one and timing is not None and "counts" not in timing:
+    timing = None if "environment" in run else run.get("timing")
+    one = run_line.processes(run["facts"]) == 1
+    if (found.counts if one else found.counts_over) and timing is not None and "counts" not in timing:
         yield f"`timing.counts` is missing, and the commit ends sampling by the time of samples: {AS_WRITTEN}"
     if not found.digest and "digest" in suite:
         yield f"the package has digest {suite['digest']}, and the commit has none of its name: {AS_WRITTEN}"
@@ -137,7 +141,7 @@ def _ask(commit: str) -> Commit | str | None:
         made = _git("show", "--no-patch", "--format=%ct", commit)
         version, table = (_said(commit, *place) for place in (VERSION, TABLE))
         version = version or _said(commit, *VERSION, package=EARLIER)
-        more = (bool(_said(commit, *place)) for place in (CLOSES, AROUND, COUNTS))
+        more = (bool(_said(commit, *place)) for place in (CLOSES, AROUND, COUNTS, COUNTS_OVER))
         return Commit(int(made or b"0"), _digest(commit), version, int(table or 0), *more)
     except (OSError, subprocess.TimeoutExpired):
         return f"suite commit {commit} could not be looked up: git is not at hand"

@@ -64,18 +64,28 @@ def of_cell(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[int
     if why := _unruly(together, seconds):
         yield first, f"{why}: {TAKEN}"
     for number, other in found:
-        control = other.get("control_s")
-        if control and other["cadence"] in ALONE and (why := _unruly([(control, 1)], seconds)):
-            yield number, f"its control: {why}: {TAKEN}"
+        if other.get("control_s") and other["cadence"] in ALONE:
+            alone: list[Series] = [(other["control_s"], 1)]
+            times = other.get("control_rounds_s", ())
+            if why := _unruly(alone, seconds) or _untimely(alone, times, "control_rounds_s"):
+                yield number, f"its control: {why}: {TAKEN}"
     if why := _untimely(together, record["rounds_s"]):
         yield first, f"{why}: {TAKEN}"
 
 
 def unusual_gaps(found: Sequence[Line]) -> tuple[float, float]:
     """(seconds between the samples of a cell beyond those of its middle round, seconds of its sampling)."""
-    rounds = found[0][1].get("rounds_s", ())
-    sums = _sums(_together(found))
-    if len(rounds) != len(sums) + 1:
+    record = found[0][1]
+    whole = _gaps(_together(found), record.get("rounds_s", ()))
+    if record["cadence"] not in ALONE:
+        return whole
+    own = _gaps([(record.get("control_s", ()), 1)], record.get("control_rounds_s", ()))
+    return whole[0] + own[0], whole[1] + own[1]
+
+
+def _gaps(series: Sequence[Series], rounds: Sequence[float]) -> tuple[float, float]:
+    sums = _sums(series)
+    if len(rounds) != len(sums) + 1 or not sums:
         return 0.0, 0.0
     gaps = [after - before - own for (before, after), own in zip(pairwise(rounds), sums, strict=True)]
     usual, longest = statistics.median(gaps), PAUSE * statistics.median(sums)
@@ -124,13 +134,13 @@ def _unruly(series: Sequence[Series], seconds: float) -> str:
     return ""
 
 
-def _untimely(series: Sequence[Series], rounds: Sequence[float]) -> str:
-    """Why the rounds can't have taken place at these times; "" if they can."""
+def _untimely(series: Sequence[Series], rounds: Sequence[float], name: str = "rounds_s") -> str:
+    """Why the rounds can't have taken place at these times; "" if they can. name: the field of the times."""
     sums = _sums(series)
     if len(rounds) != len(sums) + 1:
-        return f"`rounds_s` has {len(rounds)} times, and {len(sums)} rounds have {len(sums) + 1}"
+        return f"`{name}` has {len(rounds)} times, and {len(sums)} rounds have {len(sums) + 1}"
     if rounds[0] != 0:
-        return f"`rounds_s` begins at {rounds[0]:.3g} s, and with the first round, at 0"
+        return f"`{name}` begins at {rounds[0]:.3g} s, and with the first round, at 0"
     for number, ((before, after), own) in enumerate(zip(pairwise(rounds), sums, strict=True)):
         if own * (1 - EQUAL) > after - before + TICK:
             return f"round {number} took {after - before:.6g} s, and its samples {own:.6g} s"

@@ -2,8 +2,8 @@
 """Checks samples against the sampling rule of their run: how many, for how long, in which order.
 
 timing.measure stops sampling by a rule that the run line states: at the maximum number of samples, or when the samples
-have spent the time (publish.rounds). In older runs, and in those of several processes, time between samples counts too,
-so the samples may have spent less of it. In still older ones sampling also stops when the medians are precise. If
+have spent the time (publish.rounds; over several processes publish.blocks). In older runs time between samples counts
+too, so the samples may have spent less of it. In still older ones sampling also stops when the medians are precise. If
 samples were scaled or dropped, the rest fits none of these stops. The modes of a cell are sampled in rounds, so they
 have equal numbers of samples. In the cadences of ALONE each mode stops by itself.
 """
@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from meshmark.core import statistics
-from meshmark.publish import rounds
+from meshmark.publish import blocks, rounds
 from meshmark.publish.rounds import ALONE, TAKEN
 from meshmark.records import run_line
 from meshmark.timing.bench import SECONDS
-from meshmark.timing.measure import LONGEST_STREAM, STREAM_SECONDS
+from meshmark.timing.measure import COUNTS, LONGEST_STREAM, STREAM_SECONDS
 
 SPENT = 0.65
 """The least share of the time that samples must take. Published runs of one process have 0.81 or more. A busy machine
@@ -65,7 +65,10 @@ def of_file(
             if not time_explained and (why := _unusual_time(line)):
                 yield first[run], why
         yield from _stopped(found, line)
-        if "counts" in line["timing"] and len({len(record["samples_s"]) for _, record in found}) == 1:
+        if (
+            line["timing"].get("counts") == COUNTS
+            and len({len(record["samples_s"]) for _, record in found}) == 1
+        ):
             gaps.setdefault(run, []).append(rounds.unusual_gaps(found))
     for run, own in gaps.items():
         if why := rounds.too_many_gaps(own):
@@ -107,7 +110,7 @@ def _stopped(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[in
         if problem := _calls(record, seconds):
             yield line, problem
     if "counts" in timing and seconds:
-        yield from rounds.of_cell(found, run)
+        yield from (blocks if run_line.processes(run["facts"]) > 1 else rounds).of_cell(found, run)
         return
     if seconds and number > timing.get("least", 1) and run_line.processes(run["facts"]) == 1:
         taken = [own[:-1] for _, r in found for own in (r["samples_s"], _control(r, number))]

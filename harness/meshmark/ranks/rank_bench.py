@@ -39,7 +39,7 @@ from meshmark.ranks import group as ranks
 from meshmark.ranks.channel import Ended, Ending
 from meshmark.ranks.consensus import Consensus
 from meshmark.ranks.group import Coordinates, Group
-from meshmark.ranks.rank_timing import RankTimer
+from meshmark.ranks.rank_timing import COUNTS, RankTimer, most_samples
 from meshmark.ranks.wire import ChannelError
 from meshmark.records import reading
 from meshmark.records.closing import CLOSES
@@ -123,12 +123,7 @@ class Rank:
             seconds=seconds,
             deadline=arguments.deadline,
         )
-        # A line has the samples of all ranks, 16 characters each, and at most half of the longest line that is read.
-        self.job = replace(
-            job,
-            controls=bench.controls(self.todo),
-            most=max(job.least, min(job.most, reading.LONGEST // 32 // size)),
-        )
+        self.job = replace(job, controls=bench.controls(self.todo), most=most_samples(size))
 
     def _open(self) -> None:
         """Open FILE.rankK, and take over the cells that all ranks have finished before; RecordError as
@@ -142,7 +137,8 @@ class Rank:
             "repeat": arguments.processes,
             "table": TABLE_VERSION,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "least", "most")},
+            "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "least", "most")}
+            | {"counts": COUNTS},
             "rank": self.group.rank,
             "group": self._all("group", token)[0],
             **CLOSES,

@@ -19,7 +19,6 @@ channel is seldom used. If one rank raises, or has wrong values, no rank times t
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -33,6 +32,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from meshmark.core import blocks
 from meshmark.core.skew import slowest
 from meshmark.core.verdicts import VERDICTS, Line
 from meshmark.judge.checks import Judge, line_of_exception
@@ -42,6 +42,7 @@ from meshmark.ranks import group as ranks
 from meshmark.ranks.channel import Ending
 from meshmark.ranks.consensus import Consensus, Settled
 from meshmark.ranks.endings import line_of_ending
+from meshmark.records import reading
 from meshmark.timing.measure import (
     STREAM_SECONDS,
     Budget,
@@ -57,10 +58,19 @@ from meshmark.timing.measure import (
 )
 from meshmark.timing.timer import Job, Timing, doubts, untimed
 
+COUNTS = "samples of the slowest rank"
+"""What counts as spent time, as in timing.measure. The waiting for other ranks does not."""
+
 WARM = 10
 """The largest number of warm-up calls per program."""
 
 Made = TypeVar("Made")
+
+
+def most_samples(size: int) -> int:
+    """The most samples of a program over this number of ranks. One line has those of all ranks, of 16 characters each,
+    and takes at most half of the longest line that is read."""
+    return max(Budget.least, min(Budget.most, reading.LONGEST // 32 // size))
 
 
 class Alignment:
@@ -88,6 +98,11 @@ class Aligned:
 
     timer: Timer
     align: Alignment
+
+    @property
+    def count(self) -> int:
+        """Calls per sample."""
+        return getattr(self.timer, "count", 1)
 
     def sample(self) -> float:
         """The seconds of one call on this rank, without the alignment."""
@@ -162,10 +177,10 @@ class RankTimer(Timing):
                     ready = []
         if "plain" in self.job.cadences:
             for p in ready:
-                lines += self._turns([Plain(p)], [p], "plain", align)
+                lines += self._turns([Plain(p)], [p], 1, "plain", align)
         every = [*ready, *self._controls(ready)]
         if ready and "isolated" in self.job.cadences:
-            lines += self._turns(every, every, "isolated", align)
+            lines += self._turns(every, every, len(ready), "isolated", align)
         if ready and "stream" in self.job.cadences:
             streams = []
             for p in every:
@@ -176,7 +191,8 @@ class RankTimer(Timing):
                         if p in ready:
                             lines.append(self.line(p.case, "stream", p, wrong=wrong))
             if streams:
-                lines += self._turns(streams, [s.prepared for s in streams], "stream", align)
+                counted = sum(any(s.prepared is p for p in ready) for s in streams)
+                lines += self._turns(streams, [s.prepared for s in streams], counted, "stream", align)
         own = self.clock.problem() or doubts()
         if lines and (
             why := self.consensus.agree("a clock", own, lambda every: next(filter(None, every), ""))
@@ -207,15 +223,22 @@ class RankTimer(Timing):
             return self.everywhere(p.case, partial(calibrate_stream, made, seconds, longest))
 
     def _turns(
-        self, timers: Sequence[Timer], of: Sequence[Prepared], cadence: str, align: Alignment
+        self,
+        timers: Sequence[Timer],
+        of: Sequence[Prepared],
+        counted: int,
+        cadence: str,
+        align: Alignment,
     ) -> Iterator[dict[str, Any]]:
-        """One line per timer, with its samples or with the reason why there are none."""
+        """One line per timer, with its samples or with the reason why there are none. The timers after the first
+        `counted` ones are controls."""
         factor = max(1.0, 4 * len(of) * self.budget.seconds / self.job.deadline)
         aligned = [Aligned(timer, align) for timer in timers]
         with self.step(f"sample {cadence}", [p.case for p in of], cadence, factor):
             try:
                 every = self.everywhere(
-                    of[0].case, partial(sample, aligned, self.budget, self.rng, self.consensus.agree)
+                    of[0].case,
+                    partial(sample, aligned, counted, self.budget, self.rng, self.consensus.agree),
                 )
             except Wrong as wrong:
                 yield from (self.line(p.case, cadence, p, wrong=wrong) for p in of)
@@ -245,40 +268,40 @@ Agree = Callable[[str, Any, Callable[[list[Any]], Any]], Any]
 """The type of Consensus.agree."""
 
 
-def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random, agree: Agree) -> list[list[float]]:
-    """This rank's samples of each timer, in seconds, in rounds as in timing.measure.sample. All ranks have equally
-    many, and the same order of timers in each round if `rng` has the same seed.
+def sample(
+    timers: Sequence[Timer], counted: int, budget: Budget, rng: random.Random, agree: Agree
+) -> list[list[float]]:
+    """This rank's samples of each timer, in seconds with seven digits, in rounds as in timing.measure.sample. All ranks
+    have equally many, and the same order of timers in each round if `rng` has the same seed.
 
     Warm-up: each timer runs once, and then as often as rank 0 decides, at most WARM times in all and for at most a
-    tenth of the budget of the slowest rank. Rounds come in blocks that double the rounds so far. After each block rank
-    0 gets the time of each rank, and decides how many rounds come next: as many as fit into the rest of the budget of
-    the slowest rank (`budget.seconds` per timer, with alignments), or none. Settled if another rank raised.
+    tenth of the budget of the slowest rank. Rounds come in blocks (core.blocks). After each block rank 0 gets the time
+    that the samples of each rank took, and decides how many rounds come next. Only the first `counted` timers count,
+    with `budget.seconds` for each; the others are controls. Settled if another rank raised.
     """
     every: list[list[float]] = [[] for _ in timers]
     order = list(range(len(timers)))
+    own = [(every[i], getattr(timers[i], "count", 1)) for i in range(counted)]
 
     def warming(by_rank: list[Any]) -> list[int]:
         once = slowest(by_rank)
         return [min(WARM, max(1, int(budget.seconds / 10 / s))) - 1 for s in once]
 
     def more(by_rank: list[Any]) -> int:
-        spent, done = max(elapsed for elapsed, _ in by_rank), by_rank[0][1]
-        left = math.floor((budget.seconds * len(timers) - spent) * done / spent)
-        return max(0, min(done, budget.most - done, left))
+        return blocks.next_block(max(by_rank), done, budget.seconds * counted, budget.most)
 
     with undisturbed():
         calls = agree("warm-up", [timer.sample() for timer in timers], warming)
         for timer, number in zip(timers, calls, strict=True):
             for _ in range(number):
                 timer.sample()
-        start = perf_counter()
         number, done = budget.least, 0
         while number:
             for _ in range(number):
                 if len(order) > 1:
                     rng.shuffle(order)
                 for i in order:
-                    every[i].append(timers[i].sample())
+                    every[i].append(float(f"{timers[i].sample():.7g}"))
             done += number
-            number = agree(f"{done} rounds", [perf_counter() - start, done], more)
+            number = agree(f"{done} rounds", blocks.spent(own, done), more)
     return every

@@ -250,6 +250,12 @@ class TimingLine(CaseLine, Counters, Ending):
             ),
         ]
     ]
+    control_rounds_s: NotRequired[
+        Annotated[
+            list[Annotated[float, Field(least=0)]],
+            Field("Cadence `plain`: the same for the rounds of the control.", "s", fewest=2, most=1_000_001),
+        ]
+    ]
     launch_skew_s: NotRequired[
         Annotated[
             list[Annotated[float, Field(least=0)]],

@@ -214,8 +214,10 @@ class TimingSettings(TypedDict):
                 "What counts as spent time. `samples`: sampling ends with the first round, from the fewest samples on,"
                 " after which the samples of all programs of the cell, times their calls, take more than `seconds` for"
                 " each program, or at the most samples. Without it, time between samples counts too, so the samples do"
-                " not show exactly where sampling ended. Runs of earlier versions and over several processes lack it.",
-                choices=("samples",),
+                " not show exactly where sampling ended. Runs of earlier versions lack it. Over several processes it is"
+                " `samples of the slowest rank`: rounds come in blocks, each as long as the time that is left allows,"
+                " by the samples so far of the slowest rank, without those of controls.",
+                choices=("samples", "samples of the slowest rank"),
             ),
         ]
     ]

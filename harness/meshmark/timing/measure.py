@@ -371,8 +371,9 @@ def calibrate_stream(
     assert prepared.program
     with prepared.program.context():
         made.sample()
-        once = made.sample()
-        made.count = 8
+        once = slowest(made.sample())
+        # Enough calls to see past the dispatch, and no more than the target time takes.
+        made.count = max(1, min(8, math.ceil(seconds / max(once, 1e-7))))
         # On a GPU the first turns of a loop also load its kernels, so the fastest of three samples counts.
         each = max(slowest(min(made.sample() for _ in range(3))), 1e-7)
         made.count = max(1, min(LONGEST_STREAM, math.ceil(seconds / each)))
