@@ -243,6 +243,20 @@ def test_without_their_slowest_rounds_ranks_would_have_gone_on(about, share):
         ), (seed, len(took), len(gone))
 
 
+@pytest.mark.parametrize("ranks", [None, [], [[]], [[0.0]] * 3, [[1e-3]] * 2])
+def test_samples_that_some_ranks_lack_are_told(ranks):
+    found = over_ranks()
+    found[1][1]["samples_by_rank"] = ranks
+    if ranks is None:
+        del found[1][1]["samples_by_rank"]
+    assert "samples of each of 3 ranks" in of_ranks(found)[0]
+
+
+def test_a_time_beyond_all_numbers_is_no_trouble():
+    run = OVER | {"timing": OVER["timing"] | {"seconds": 1.5e308}}
+    assert any("gives more" in told for _, told in sampling.of_file(over_ranks(), {"r": run}, True))
+
+
 def test_ranks_take_no_block_more_than_the_rule_gives():
     found = over_ranks()
     for _, record in found:

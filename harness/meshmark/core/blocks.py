@@ -25,5 +25,5 @@ def next_block(taken: float, done: int, budget: float, most: int) -> int:
     taken: the seconds of the `done` rounds so far, on the slowest rank. budget: the seconds that there are. most: the
     most rounds.
     """
-    left = math.floor((budget - taken) * done / taken)
-    return max(0, min(done, most - done, left))
+    left = (budget - taken) * done / taken
+    return int(max(0, min(done, most - done, left)))

@@ -14,6 +14,7 @@ from typing import Any
 
 from meshmark.core import blocks
 from meshmark.publish.rounds import EQUAL, TAKEN
+from meshmark.records import run_line
 
 Line = tuple[int, Mapping[str, Any]]
 """A timing record with its line number."""
@@ -22,12 +23,17 @@ Line = tuple[int, Mapping[str, Any]]
 def of_cell(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     """(line, what can't be) of the lines of one cell, cadence and process, with equally many samples on each rank."""
     first, timing = found[0][0], run["timing"]
-    by_rank: list[list[blocks.Series]] = [[] for _ in found[0][1]["samples_by_rank"]]
-    for _, record in found:
-        for series, samples in zip(by_rank, record["samples_by_rank"], strict=False):
+    number, size = len(found[0][1]["samples_s"]), run_line.processes(run["facts"])
+    by_rank: list[list[blocks.Series]] = [[] for _ in range(size)]
+    for line, record in found:
+        ranks = record.get("samples_by_rank", ())
+        if [len(own) for own in ranks] != [number] * size or not all(min(own) > 0 for own in ranks):
+            yield line, f"does not have {number} samples of each of {size} ranks (`samples_by_rank`): {TAKEN}"
+            return
+        for series, samples in zip(by_rank, ranks, strict=True):
             series.append((samples, record.get("calls", 1)))
-    number, budget = len(found[0][1]["samples_s"]), timing["seconds"] * len(found)
-    reached, last = {int(timing["least"])}, 0
+    budget = timing["seconds"] * len(found)
+    reached, last = {max(1, int(timing["least"]))}, 0
     while reached:
         if number in reached and 0 in _next(by_rank, number, budget, timing["most"]):
             return
