@@ -136,6 +136,16 @@ def other_ceilings(name: str, **fields: object) -> Change:
     return closed_timings(change)
 
 
+def slow_mode(**fields: object) -> Change:
+    """A slow mode that has another excuse than its time."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        (line,) = of_kind(timed, "timing", mode="auto", cadence="isolated")
+        line |= {"samples_s": [], "verified": False, "reason": "no"} | fields
+
+    return lie
+
+
 def unchanged(conformance: Records, timed: Records) -> None:
     """Nothing: the lie is in product.yaml."""
 
@@ -194,6 +204,13 @@ LIES: dict[str, Lie] = {
     "a small product that takes long": Lie(other_ceilings("largest matmul", n=100), "is of n = 100, and the"),
     "a product of integers": Lie(
         other_ceilings("largest matmul", dtype="int32"), "is of int32, and the products are of float32 and bf"
+    ),
+    "a slow mode that was not run": Lie(
+        slow_mode(verdict="not_run"), "is timed with verdict not_run, which only a compile-only run"
+    ),
+    "a slow mode as a known issue": Lie(
+        slow_mode(verdict="known", was="fail", link="https://example.org/1"),
+        "is known by 'https://example.org/1', which the suite's known_issues.toml does not list",
     ),
     "a chip in the title": Lie(
         unchanged, "`title` names h100, and the records are of 'cpu'", product={"title": "Eight NVIDIA H100"}

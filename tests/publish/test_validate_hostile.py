@@ -24,6 +24,7 @@ from tests.publish.tampering import CASE, CONFORMANCE, TIMING, complaints, of_ca
 from tests.submissions import (
     judged,
     lines_of,
+    replaced,
     resealed,
     run_line,
     timed,
@@ -183,6 +184,14 @@ def test_settings_that_are_left_out_are_complaints(honest):
     lines[0]["timing"] |= {"least": 10.0, "precision": 0.01, "seconds": 10.0}
     found = complaints(resealed(with_lines(honest, TIMING, lines)))
     assert any("of the time that the run gives" in text for text in found), found
+
+
+@pytest.mark.parametrize("of_a_file", [False, True])
+def test_a_manifest_says_nothing_more(honest, of_a_file):
+    manifest = json.loads(honest.files["manifest.json"].data)
+    (manifest["files"][TIMING] if of_a_file else manifest)["certified"] = "by nobody"
+    found = complaints(replaced(honest, "manifest.json", json.dumps(manifest).encode()))
+    assert any("'certified' is not a name that submit writes" in text for text in found), found
 
 
 def test_a_flood_of_complaints_is_bounded(honest):

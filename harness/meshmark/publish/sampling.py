@@ -79,7 +79,10 @@ def of_file(
 def _unusual_time(run: Mapping[str, Any]) -> str:
     """Why the run gives its programs another time than its profile does; "" if it does not, or is of an earlier
     version. A person who drops samples must change this time, so a change must be explained."""
-    timing, profile = run["timing"], (run.get("selection") or {}).get("profile", Selection.profile)
+    timing, selection = run["timing"], run.get("selection")
+    if not selection:
+        return ""  # another rule reports a run without a selection
+    profile = selection.get("profile", Selection.profile)
     own, usual = timing.get("seconds"), SECONDS.get(str(profile))
     if "counts" not in timing or not usual or own == usual:
         return ""
