@@ -7,6 +7,7 @@ and docs/submitting.md lists it as taken on trust.
 """
 
 from tests.lies import (
+    of_covers,
     of_ends,
     of_fields,
     of_places,
@@ -21,7 +22,7 @@ from tests.lies.of_ends import closed
 from tests.lies.of_runs import OF_A_COMMIT
 from tests.lies.telling import Lie, told, whole
 
-__all__ = ["LIES", "OF_A_COMMIT", "Lie", "closed", "of_rounds", "told", "whole"]
+__all__ = ["LIES", "OF_A_COMMIT", "Lie", "closed", "of_covers", "of_rounds", "told", "whole"]
 
 BY_SUBJECT = (
     of_runs.LIES,
@@ -32,6 +33,7 @@ BY_SUBJECT = (
     of_rounds.LIES,
     of_fields.LIES,
     of_several.LIES,
+    of_covers.LIES,
     on_trust.LIES,
 )
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reviewer on hostile input (archives, bombs, floods, odd files, any bytes) raises no exception."""
 
+import copy
 import gzip
 import io
 import json
@@ -19,10 +20,11 @@ from meshmark.publish import bundles
 from meshmark.publish.bundles import Bundle, BundleError, File
 from meshmark.publish.validate import check_product
 from meshmark.records import writing
-from tests.publish.tampering import CASE, CONFORMANCE, complaints, of_case, unpacked
+from tests.publish.tampering import CASE, CONFORMANCE, TIMING, complaints, of_case, unpacked
 from tests.submissions import (
     judged,
     lines_of,
+    replaced,
     resealed,
     run_line,
     timed,
@@ -123,6 +125,73 @@ def test_deep_and_large_values_are_complaints():
         data = gzip.compress((line + "\n").encode())
         found = complaints(Bundle("0.12.0.1", "cpu-4", {"a.jsonl.gz": File("a.jsonl.gz", data)}))
         assert any("a.jsonl.gz:1: " in text for text in found) and all(len(text) < 500 for text in found)
+
+
+EXTREME = (5e-324, 1e-320, 1e299, 1e308, 1.7e308)
+
+
+def in_every(lines, change):
+    """The lines, with a change of those that time a program."""
+    found = copy.deepcopy(lines)
+    for line in found:
+        if line["kind"] == "timing":
+            change(line)
+    return found
+
+
+@pytest.mark.parametrize("seconds", EXTREME)
+@pytest.mark.parametrize(
+    "name", ["samples_s", "control_s", "rounds_s", "samples_by_rank", "compile_s", "seconds"]
+)
+def test_times_at_the_end_of_all_numbers_are_complaints(honest, name, seconds):
+    def change(line):
+        number = len(line["samples_s"])
+        line[name] = {
+            "compile_s": seconds,
+            "seconds": seconds,
+            "rounds_s": [0.0, *[seconds] * number],
+            "samples_by_rank": [[0.001] * number, [seconds] * number, [1.5e308, *[seconds] * (number - 1)]],
+        }.get(name, [seconds] * number)
+
+    found = complaints(resealed(with_lines(honest, TIMING, in_every(lines_of(honest, TIMING), change))))
+    assert any(f"`{name}" in text and "which no clock gives" in text for text in found), found
+
+
+@pytest.mark.parametrize("seconds", EXTREME)
+def test_a_run_of_no_time_is_a_complaint(honest, seconds):
+    lines = lines_of(honest, TIMING)
+    lines[0]["timing"]["seconds"] = seconds
+    found = complaints(resealed(with_lines(honest, TIMING, lines)))
+    assert any("`timing.seconds` has a time of" in text for text in found), found
+
+
+@pytest.mark.parametrize("name", ["repeat", "seed"])
+def test_whole_numbers_that_are_written_as_fractions_are_complaints(honest, name):
+    lines = lines_of(honest, TIMING)
+    lines[0][name] = float(lines[0][name])
+    found = complaints(with_lines(honest, TIMING, lines))
+    assert any(f"schema: {name}: " in text for text in found), found
+
+
+def test_settings_that_are_left_out_are_complaints(honest):
+    for name in ("seconds", "least", "most", "cadences"):
+        lines = lines_of(honest, TIMING)
+        lines[0]["timing"] |= {"counts": "samples"}
+        del lines[0]["timing"][name]
+        found = complaints(resealed(with_lines(honest, TIMING, lines)))
+        assert any(f"`timing.{name}` is missing" in text for text in found), found
+    lines = lines_of(honest, TIMING)
+    lines[0]["timing"] |= {"least": 10.0, "precision": 0.01, "seconds": 10.0}
+    found = complaints(resealed(with_lines(honest, TIMING, lines)))
+    assert any("of the time that the run gives" in text for text in found), found
+
+
+@pytest.mark.parametrize("of_a_file", [False, True])
+def test_a_manifest_says_nothing_more(honest, of_a_file):
+    manifest = json.loads(honest.files["manifest.json"].data)
+    (manifest["files"][TIMING] if of_a_file else manifest)["certified"] = "by nobody"
+    found = complaints(replaced(honest, "manifest.json", json.dumps(manifest).encode()))
+    assert any("'certified' is not a name that submit writes" in text for text in found), found
 
 
 def test_a_flood_of_complaints_is_bounded(honest):

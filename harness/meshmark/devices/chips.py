@@ -27,6 +27,7 @@ Sources, by the key that `Chip.sources` uses:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -274,6 +275,25 @@ computations" (lax.Precision)."""
 def chip_of(device_kind: str) -> Chip | None:
     """The chip with this `jax.Device.device_kind`; None for a kind that is not listed."""
     return _KINDS.get(device_kind)
+
+
+def named_in(text: str) -> set[str]:
+    """The chips that a text names, by their own names or by the kinds of their devices. `v4` is one only beside the
+    word TPU: it is also a generation of CPUs."""
+    said = " ".join(text.lower().split())
+    words = set(re.findall(r"[a-z0-9]+", said))
+    found = {name for name in CHIPS if name in words and (name != "v4" or "tpu" in words)}
+    return found | {
+        chip.name
+        for kind, chip in _KINDS.items()
+        if re.search(rf"(?<![a-z0-9]){re.escape(kind.lower())}(?![a-z0-9 ])", said + ".")
+    }
+
+
+def spelled_otherwise(kind: str) -> str:
+    """The kind of a listed chip that differs from this text only in spaces and capital letters; "" if none does."""
+    plain = " ".join(kind.lower().split())
+    return next((own for own in _KINDS if own != kind and own.lower() == plain), "")
 
 
 def peak_flops(chip: Chip, dtype: str, precision: str = "default") -> float | None:

@@ -21,7 +21,17 @@ from meshmark.publish.review import AS_WRITTEN, Entry
 from meshmark.ranks import rank_timing
 from meshmark.records import run_line
 from meshmark.records.shared import CADENCES
-from meshmark.timing.ceilings import MOST_SAMPLES, SAMPLES, SAMPLING
+from meshmark.timing.ceilings import (
+    COPIES,
+    COPY_BYTES,
+    DTYPES,
+    LARGE_COPY_BYTES,
+    MANY_COPIES,
+    MOST_SAMPLES,
+    SAMPLES,
+    SAMPLING,
+    SIZES,
+)
 from meshmark.timing.measure import COUNTS, Budget
 
 UNITS = {"copy bandwidth": "B/s", "largest matmul": "FLOP/s"}
@@ -29,6 +39,12 @@ UNITS = {"copy bandwidth": "B/s", "largest matmul": "FLOP/s"}
 
 OF_A_CEILING = {"copy bandwidth": {"nbytes", "copies"}, "largest matmul": {"n", "flops"}}
 """The fields that only the ceiling of this name has."""
+
+COPIED = {
+    "cpu": ((COPY_BYTES,), (COPIES,)),
+    "other": ((COPY_BYTES, LARGE_COPY_BYTES), (COPIES, MANY_COPIES)),
+}
+"""The bytes that a device copies, and how often in one call: of CPU devices, and of others in any version."""
 
 OF_COMPARISONS = ("environment", "named", "commit")
 """The fields that only a run of a comparison has."""
@@ -85,7 +101,11 @@ def of_file(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> It
             found = (of_check(record), of_workspace(record, runs[record["run"]]))
             yield from ((number, f"{record['case']}: {t}: {AS_WRITTEN}") for t in chain.from_iterable(found))
         elif kind == "ceiling":
-            yield from ((number, f"{record['name']}: {t}: {AS_WRITTEN}") for t in of_ceiling(record))
+            told = of_ceiling(record, runs[record["run"]])
+            yield from ((number, f"{record['name']}: {t}: {AS_WRITTEN}") for t in told)
+        elif kind == "schedule" and kinds[record["run"]] & {"conformance", "timing"}:
+            text = "is the schedule of a program, and its run judges or times programs"
+            yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
         elif kind == "timing" and record["verdict"] == "pass":
             run = runs[record["run"]]
             every = (of_timing(record, run), of_device_times(record, run), of_workspace(record, run))
@@ -269,9 +289,21 @@ KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all
 """The collectives of HLO that move data."""
 
 
-def of_ceiling(record: Mapping[str, Any]) -> Iterator[str]:
-    """Yields contradictions within the line of a ceiling."""
-    name, samples = record["name"], record["samples_s"]
+def of_ceiling(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
+    """Yields contradictions within the line of a ceiling. Shares of all programs are of its rate, so its work must be
+    that of the suite: every version that closes its files copies the same bytes."""
+    name, samples, facts = record["name"], record["samples_s"], run["facts"]
+    if record["devices"] != facts["num_devices"]:
+        yield f"is of {record['devices']} devices, and the run has {facts['num_devices']}"
+    sizes, times = COPIED["cpu" if facts["backend"] == "cpu" else "other"]
+    nbytes, copies = record.get("nbytes"), record.get("copies")
+    if name == "copy bandwidth" and run.get("closes") and not (nbytes in sizes and copies in times):
+        yield f"copies {nbytes} B {copies} times, which no version does on {facts['backend'][:20]}"
+    if name == "largest matmul" and run.get("closes"):
+        if record.get("n") not in SIZES:
+            yield f"is of n = {record.get('n')}, and the products are of n = {', '.join(map(str, SIZES))}"
+        if record.get("dtype") not in DTYPES:
+            yield f"is of {str(record.get('dtype'))[:20]}, and the products are of {' and '.join(DTYPES)}"
     if record["unit"] != UNITS.get(name):
         yield f"is in {record['unit']}"
     wanted = OF_A_CEILING.get(name, set())

@@ -90,6 +90,8 @@ def find_impossible_facts(facts: Mapping[str, Any], marked: bool = False) -> Ite
         yield f"a host with {str(system)[:40]!a}, on which JAX does not run: {AS_WRITTEN}"
     if not kind.isascii():
         yield f"devices of kind {kind[:40]!a}, with letters that no driver writes: {AS_WRITTEN}"
+    elif (near := chips.spelled_otherwise(kind)) or " ".join(kind.split()) != kind:
+        yield f"devices of kind {kind[:40]!a}, which no driver writes so{f' ({near})' if near else ''}: {AS_WRITTEN}"
     if (kind == "cpu") is not (backend == "cpu"):
         yield f"devices of kind {kind[:40]!a} on backend {backend[:20]!a}: {AS_WRITTEN}"
     each = facts["num_devices"] // max(1, facts["num_processes"])
@@ -109,16 +111,22 @@ def find_impossible_facts(facts: Mapping[str, Any], marked: bool = False) -> Ite
     yield from _of_versions(facts["versions"])
 
 
-def of_words(hardware: str, runs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+SAID = ("name", "title", "hardware")
+"""The texts of product.yaml that say what the product is. Every page has them as headings, or beside the devices."""
+
+
+def of_words(product: Mapping[str, Any], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yields a chip that the words of product.yaml name and that no run has. It does not check topologies, on which
     nothing ran, or words that name no known chip."""
-    there = {chip.name for run in runs.values() if (chip := chips.chip_of(run["facts"]["device_kind"]))}
-    named = chips.CHIPS.keys() & set(re.findall(r"[a-z0-9]+", hardware.lower()))
-    if named - there and not any(run["facts"].get("topology") for run in runs.values()):
-        kind = next(iter(runs.values()))["facts"]["device_kind"]
-        yield (
-            f"`hardware` names {', '.join(sorted(named - there))}, and the records are of {kind[:40]!a}: name what ran"
-        )
+    if any(run["facts"].get("topology") for run in runs.values()):
+        return
+    kinds = {str(run["facts"]["device_kind"]) for run in runs.values()}
+    there = {chip.name for kind in kinds if (chip := chips.chip_of(kind))}.union(*map(chips.named_in, kinds))
+    kind = next(iter(runs.values()))["facts"]["device_kind"]
+    for what in SAID:
+        if named := chips.named_in(str(product.get(what, ""))) - there:
+            told = f"`{what}` names {', '.join(sorted(named))}"
+            yield f"{told}, and the records are of {kind[:40]!a}: name what ran"
 
 
 def _of_cpus(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -25,7 +25,7 @@ from meshmark.operations.base import nbytes
 from meshmark.operations.cases import Case
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from meshmark.operations.versions import TABLE_VERSION
-from meshmark.publish import against_contract, against_table, any_version, origin
+from meshmark.publish import against_contract, against_table, any_version, comparisons, origin
 from meshmark.publish.review import AS_WRITTEN, Entry, Review
 from meshmark.records import run_line
 from meshmark.records.definition import ConformanceLine, TimingLine
@@ -184,8 +184,7 @@ def _owed(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iter
 def _worked(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
     """Checks the FLOPs and the memory of a program. The judge compared the same figures with the same plan. A passing
     line is therefore within the plan, or its `told` says by how much it is not."""
-    flops, held = _figure(record, "flops"), _figure(record, "temp_bytes")
-    figures = flops, None if held is None else held - min(held, record.get("workspace_bytes", 0), MOST_ASKED)
+    figures = _work_of(record)
     if far := theory.beyond_all(case, *figures):
         yield f"passes, and {far}"
     elif against_table.compiles_as_today(case, run) and (beyond := theory.overcounted(case, *figures)):
@@ -200,6 +199,13 @@ def _worked(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> It
     counts = run["facts"]["backend"] in COUNT_COLLECTIVES
     if counts and accessed is not None and 0 <= accessed < exchanged:
         yield f"`bytes_accessed` is {accessed:.0f}, and one of its collectives alone has {exchanged} B"
+
+
+def _work_of(record: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """(operations, bytes of temporaries without a library's scratch memory) of a program; None if unknown."""
+    flops, held = _figure(record, "flops"), _figure(record, "temp_bytes")
+    asked = _figure(record, "workspace_bytes") or 0
+    return flops, None if held is None else held - min(held, asked, MOST_ASKED)
 
 
 def _gathered(record: Mapping[str, Any], case: Case) -> Iterator[str]:
@@ -237,6 +243,8 @@ def _counted(record: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[st
         "workspace_bytes",
         "argument_bytes",
         "output_bytes",
+        "memory_bytes",
+        "peak_bytes",
     ):
         value = record.get(name)
         if (
@@ -303,6 +311,8 @@ def of_timed_program(record: Mapping[str, Any], case: Case, run: Mapping[str, An
         )
         yield f"{text}: {AS_WRITTEN}"
     yield from (f"{text}: {AS_WRITTEN}" for text in _held(record, case, run["facts"]["backend"]))
+    if far := theory.beyond_all(case, *_work_of(record)):
+        yield f"{far}: {AS_WRITTEN}"
     if "communication" not in record:
         return
     if against_table.compiles_as_today(case, run):
@@ -331,6 +341,7 @@ def _held(record: Mapping[str, Any], case: Case, backend: str) -> Iterator[str]:
 def of_others(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
     """(line, problem) of the lines of a file that need no case: its ceilings and its schedules."""
     yield from any_version.of_file(lines, runs)
+    yield from comparisons.of_file(lines, runs)
     yield from of_timed_choice(lines)
     for number, record in lines:
         if (
@@ -350,17 +361,26 @@ def of_others(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> 
             yield number, f"{record['case']} {text}: {AS_WRITTEN}"
         if isinstance(exposed := record.get("exposed_s"), (int, float)) and not 0 <= exposed < math.inf:
             yield number, f"{record['case']}: `exposed_s` is {exposed}: {AS_WRITTEN}"
+        if why := _no_case(record["case"].partition("@")[0], runs[record["run"]]):
+            yield number, f"{record['case']}: {why}: {AS_WRITTEN}"
+        yield from ((number, f"{record['case']}: {text}: {AS_WRITTEN}") for text in _counted(record, facts))
 
 
 def of_comparison(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
-    """Checks that the case of a comparison exists. Only a run of today's table can be checked."""
-    if run_line.table_version(run) != TABLE_VERSION or record["what"] != "verdict":
-        return
-    own = str(record.get("case")).partition(" ")[0]
+    """Checks that the case of a comparison exists."""
+    if record["what"] == "verdict" and (why := _no_case(str(record.get("case")).partition(" ")[0], run)):
+        yield f"{why}: {AS_WRITTEN}"
+
+
+def _no_case(own: str, run: Mapping[str, Any]) -> str:
+    """Why the table has no such case; "" if it has, or if the run is not of today's table."""
+    if run_line.table_version(run) != TABLE_VERSION:
+        return ""
     try:
         cases.find(own, run["facts"]["num_devices"])
     except (BadInput, ValueError) as error:
-        yield f"there is no such case ({str(error)[:80]}): {AS_WRITTEN}"
+        return f"there is no such case ({str(error)[:80]})"
+    return ""
 
 
 def _sampled(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:

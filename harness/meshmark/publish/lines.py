@@ -17,6 +17,34 @@ from meshmark.records import schema
 from meshmark.records.definition import KINDS
 from meshmark.records.reading import Records
 
+LONGEST_TIME, SHORTEST_TIME = 1e9, 1e-15
+"""Seconds: about 30 years, and a time in which light does not cross a molecule. Sums and ratios of the times between
+them are finite, so no check of samples fails by them."""
+
+SERIES = ("samples_s", "control_s", "rounds_s", "control_rounds_s", "launch_skew_s", "wire_s")
+"""The fields that hold lists of times."""
+
+DURATIONS = ("seconds", "lower_s", "compile_s", "interpret_s")
+"""The fields that hold one time."""
+
+
+def time_problem(record: Mapping[str, Any]) -> str:
+    """Why a time of a line that follows the schema is none; "" if each can be one."""
+    times = {name: record.get(name, ()) for name in SERIES}
+    times |= {f"samples_by_rank.{i}": own for i, own in enumerate(record.get("samples_by_rank", ()))}
+    times["per_device_s"] = tuple(record.get("per_device_s", {}).values())
+    times |= {name: (record[name],) for name in DURATIONS if name in record}
+    times["timing.seconds"] = (record.get("timing", {}).get("seconds") or 0,)
+    for name, values in times.items():
+        least, most = min(values, default=0), max(values, default=0)
+        if least == 0:  # a first round begins at 0
+            least = min((value for value in values if value), default=SHORTEST_TIME)
+        if most > LONGEST_TIME or least < SHORTEST_TIME:
+            return (
+                f"`{name}` has a time of {most if most > LONGEST_TIME else least:.3g} s, which no clock gives"
+            )
+    return ""
+
 
 def entries(bundle: Bundle, name: str, room: Room, review: Review) -> list[Entry]:
     """The lines of a record file that follow the schema; each other line becomes a complaint."""
@@ -30,6 +58,9 @@ def entries(bundle: Bundle, name: str, room: Room, review: Review) -> list[Entry
             review.complain(
                 name, f"{why}: make the file again, or use the suite that wrote it", number, "schema"
             )
+            continue
+        if why := time_problem(record):
+            review.complain(name, f"{why}: make the file again", number, "time")
             continue
         if record["kind"] == "run":
             declared.add(record["run"])
@@ -46,13 +77,17 @@ def entries(bundle: Bundle, name: str, room: Room, review: Review) -> list[Entry
 def _validators() -> dict[str, Any]:
     try:
         from jsonschema import Draft202012Validator
+        from jsonschema.validators import extend
     except ImportError:
         raise BundleError(
             f"records are checked with jsonschema, which is not installed: {extras.command('submit')}"
         ) from None
     published = json.loads(schema.FILE.read_text(encoding="utf-8"))
     definitions = published["$defs"]
-    return {k: Draft202012Validator({"$ref": f"#/$defs/{k}", "$defs": definitions}) for k in KINDS}
+    # JSON Schema takes 1.0 for an integer. The suite never writes it so, and Python does not count with it.
+    whole = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+    strict = extend(Draft202012Validator, type_checker=whole)
+    return {k: strict({"$ref": f"#/$defs/{k}", "$defs": definitions}) for k in KINDS}
 
 
 def _innermost(error: Any) -> Any:

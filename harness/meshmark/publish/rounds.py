@@ -85,8 +85,8 @@ def unusual_gaps(found: Sequence[Line]) -> tuple[float, float]:
 
 def _gaps(series: Sequence[Series], rounds: Sequence[float]) -> tuple[float, float]:
     sums = _sums(series)
-    if len(rounds) != len(sums) + 1 or not sums:
-        return 0.0, 0.0
+    if len(rounds) != len(sums) + 1 or not sums or list(rounds) != sorted(rounds):
+        return 0.0, 0.0  # another rule reports these times
     gaps = [after - before - own for (before, after), own in zip(pairwise(rounds), sums, strict=True)]
     usual, longest = statistics.median(gaps), PAUSE * statistics.median(sums)
     return sum(min(longest, gap - usual) for gap in gaps if gap > usual), rounds[-1]
@@ -142,6 +142,6 @@ def _untimely(series: Sequence[Series], rounds: Sequence[float], name: str = "ro
     if rounds[0] != 0:
         return f"`{name}` begins at {rounds[0]:.3g} s, and with the first round, at 0"
     for number, ((before, after), own) in enumerate(zip(pairwise(rounds), sums, strict=True)):
-        if own * (1 - EQUAL) > after - before + TICK:
+        if after < before or own * (1 - EQUAL) > after - before + TICK:
             return f"round {number} took {after - before:.6g} s, and its samples {own:.6g} s"
     return ""

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from meshmark.core import statistics
+from meshmark.operations.selection import Selection
 from meshmark.publish import blocks, rounds
 from meshmark.publish.rounds import ALONE, TAKEN
 from meshmark.records import run_line
@@ -78,7 +79,10 @@ def of_file(
 def _unusual_time(run: Mapping[str, Any]) -> str:
     """Why the run gives its programs another time than its profile does; "" if it does not, or is of an earlier
     version. A person who drops samples must change this time, so a change must be explained."""
-    timing, profile = run["timing"], (run.get("selection") or {}).get("profile")
+    timing, selection = run["timing"], run.get("selection")
+    if not selection:
+        return ""  # another rule reports a run without a selection
+    profile = selection.get("profile", Selection.profile)
     own, usual = timing.get("seconds"), SECONDS.get(str(profile))
     if "counts" not in timing or not usual or own == usual:
         return ""
@@ -109,7 +113,7 @@ def _stopped(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[in
     for line, record in found:
         if problem := _calls(record, seconds):
             yield line, problem
-    if "counts" in timing and seconds:
+    if "counts" in timing and {"seconds", "least", "most"} <= {name for name in timing if timing[name]}:
         yield from (blocks if run_line.processes(run["facts"]) > 1 else rounds).of_cell(found, run)
         return
     if seconds and number > timing.get("least", 1) and run_line.processes(run["facts"]) == 1:
@@ -148,7 +152,7 @@ def _control(record: Mapping[str, Any], number: int) -> Sequence[float]:
 def _precise(found: Sequence[Line], number: int, timing: Mapping[str, Any], over: int) -> bool:
     """Whether sampling stopped because the medians were precise. Only older run lines have this rule and its
     precision."""
-    least = 2 * timing.get("least", 10)
+    least = 2 * int(timing.get("least", 10))
     looks = [least << doubled for doubled in range(20)]
     if number not in looks and not (over > 1 and number >= least):
         return False

@@ -54,6 +54,9 @@ from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT, RECORDS, Re
 STALE = "old must-pass list"
 """How the note begins if the statement does not use the newest list."""
 
+MADE, OF_A_FILE = {"schema", "made_by", "files", "totals", "statement"}, {"sha256", "bytes"}
+"""What a manifest holds, and what it holds of each file."""
+
 DIRTY, INCOMPLETE = "dirty suite", "level not met"
 """How the marks begin that concede a fault and let the product through."""
 
@@ -95,7 +98,7 @@ def check_product(
     for name, lines in files.items():
         _heads(name, lines, review)
         _judged(name, lines, facts, expected, work, review)
-        _timed(name, lines, runs, product, review)
+        _timed(name, lines, runs, product, expected, review)
         ended.check_endings(name, lines, review)
     work.compute(review)
     review.totals = totals(files)
@@ -113,7 +116,7 @@ def check_product(
     _statement(files, manifest, product, review)
     own = duplicates.prints_of(bundle.place, (record for lines in files.values() for _, record in lines))
     answers = challenge.find_unmet_demands(asked, files) if asked else ()
-    words = environments.of_words(product.get("hardware", ""), runs)
+    words = environments.of_words(product, runs)
     for text in itertools.chain(answers, words, duplicates.find_duplicates(own, duplicates.published())):
         review.complain("", text)
     return review.close()
@@ -136,6 +139,9 @@ def _manifest(bundle: Bundle, review: Review) -> dict[str, Any]:
         return {}
     if found.get("schema") != 1:
         review.complain(MANIFEST, "schema is not 1: use the suite that made it")
+    strange = [*set(found) - MADE, *(n for v in found["files"].values() for n in v if n not in OF_A_FILE)]
+    if strange:
+        review.complain(MANIFEST, f"{min(strange)[:40]!a} is not a name that submit writes: submit again")
     for name in sorted(set(listed) - set(bundle.files)):
         review.complain(MANIFEST, f"names {name[:60]!a}, which is missing: submit again")
     for name, own in sorted(bundle.files.items()):
@@ -412,14 +418,8 @@ def _one_check(
     committed: Mapping[str, str], review: Review,
 ) -> None:  # fmt: skip
     own, verdict, link = record["case"], record["verdict"], record.get("link")
-    if verdict == "known":
-        failure = record["check"], record.get("was"), record["reason"], record.get("stderr")
-        if not any(link in (i.link, *i.earlier) and i.covers(own) and i.explains(*failure) for i in issues):
-            text = (
-                f"{own} is known by {str(link)[:80]!a}, which the suite's known_issues.toml does not list for it:"
-                " list it there, name a file that does (--known-issues), or let it fail"
-            )
-            review.complain(name, text, number, "known")
+    if verdict == "known" and not _is_listed(record, issues):
+        review.complain(name, f"{own} is known by {str(link)[:80]!a}, {UNLISTED}", number, "known")
     error, bound = record.get("error"), record.get("bound")
     if verdict == "pass" and record["check"] in ("numbers", "gradient"):
         if not (_is_quantity(error) and _is_quantity(bound) and _within(error, bound)):  # type: ignore[arg-type]
@@ -437,6 +437,45 @@ def _one_check(
                 f"{own} passes with {spelled[:80]!a}, and the committed counters have {was!a}: {AS_WRITTEN}"
             )
             review.complain(name, text, number, "counters")
+
+
+UNLISTED = (
+    "which the suite's known_issues.toml does not list for it: list it there, name a file that does (--known-issues),"
+    " or let it fail"
+)
+
+
+def _is_listed(record: Mapping[str, Any], issues: Sequence[known_issues.Issue]) -> bool:
+    """Whether one of the issues is the one that the line names, and explains its failure."""
+    failure = record.get("check"), record.get("was"), record["reason"], record.get("stderr")
+    return any(
+        record.get("link") in (i.link, *i.earlier) and i.covers(record["case"]) and i.explains(*failure)
+        for i in issues
+    )
+
+
+def _excused(
+    name: str, lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]], expected: Expectations,
+    review: Review,
+) -> None:  # fmt: skip
+    """Check the timing lines without samples whose verdict is not a failure: nobody sees that such a mode is slow."""
+    for number, record in lines:
+        own, verdict = record["case"], record["verdict"]
+        if verdict == "not_run":
+            text = f"{own} is timed with verdict not_run, which only a compile-only run gives: {AS_WRITTEN}"
+            review.complain(name, text, number, "excused")
+        elif verdict == "unsupported":
+            review.notes.append(
+                f"unsupported, so not timed: {own} ({name}:{number}): {record['reason'][:80]!a}"
+            )
+        elif verdict == "known":
+            try:
+                issues = expected.issues(runs[record["run"]]["facts"])
+            except ValueError:
+                return  # another rule reports the release
+            if not _is_listed(record, issues):
+                text = f"{own} is known by {str(record.get('link'))[:80]!a}, {UNLISTED}"
+                review.complain(name, text, number, "known")
 
 
 def _by_rank(name: str, number: int, record: Mapping[str, Any], processes: int, review: Review) -> None:
@@ -468,13 +507,14 @@ def _is_quantity(value: Any) -> bool:
 
 def _timed(
     name: str, lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]], product: Mapping[str, Any],
-    review: Review,
+    expected: Expectations, review: Review,
 ) -> None:  # fmt: skip
     """Check the timing, ceiling and comparison lines: plausible, and with the cost of the table."""
     explained, time_explained = (
         any(n["about"] == what for n in product["notes"]) for what in ("peak", "timing")
     )
     of_timings = [(n, r) for n, r in lines if r["kind"] == "timing"]
+    _excused(name, of_timings, runs, expected, review)
     sampled = field_checks.with_controls(of_timings)
     found_in_all = (
         *(sampling.of_file(of_timings, runs, time_explained), consistent.of_timings(of_timings, runs)),

@@ -33,6 +33,9 @@ COPIES, MANY_COPIES = 4, 32
 """Copies per call on virtual and on real devices: many, to amortize the dispatch. With four of 512 MiB an H100 showed
 2.0 TB/s; a single copy took 355 us of the device (3.0 TB/s), and 790 us with its dispatch."""
 
+SIZES, DTYPES = (256, 512, 1024, 2048, 4096, 8192), ("float32", "bfloat16")
+"""The sizes n of the products, from small to large, and their dtypes."""
+
 LONGEST = 0.1
 """No larger product is tried after one that takes this many seconds."""
 
@@ -41,9 +44,7 @@ SAMPLES, MOST_SAMPLES, SAMPLING = 5, 50, 0.25
 and on a busy machine it takes several tries to see it."""
 
 
-def measure_ceilings(
-    devices: Sequence[Any], dtypes: Sequence[str] = ("float32", "bfloat16")
-) -> Iterator[dict[str, Any]]:
+def measure_ceilings(devices: Sequence[Any], dtypes: Sequence[str] = DTYPES) -> Iterator[dict[str, Any]]:
     """The ceilings as fields of their record lines: name, dtype, value, unit, and the samples behind each."""
     mesh = mesh_over(tuple(devices), MeshShape((len(devices),)))
     over = sharding(mesh, ("x",))
@@ -73,7 +74,7 @@ def measure_ceilings(
     del x
     for dtype in dtypes:
         best: dict[str, Any] = {"value": 0.0}
-        for n in (256, 512, 1024, 2048, 4096, 8192):
+        for n in SIZES:
             a = filled((len(devices), n, n), dtype)
             samples = _samples(jax.jit(lambda a: jnp.matmul(a, a)), a)
             flops = 2 * len(devices) * n**3
