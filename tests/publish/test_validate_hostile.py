@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from meshmark.commands import main as cli
 from meshmark.operations import cases
 from meshmark.publish import bundles
+from meshmark.publish import lines as publish_lines
 from meshmark.publish.bundles import Bundle, BundleError, File
 from meshmark.publish.validate import check_product
 from meshmark.records import writing
@@ -315,3 +316,16 @@ def test_a_file_that_is_far_too_large_is_refused_unread(tmp_path):
     [bundle] = bundles.open_bundles(product)
     [(name, why)] = bundle.refused
     assert name == "conformance.jsonl.gz" and "above 64 MiB" in why and name not in bundle.files
+
+
+@pytest.mark.parametrize("value", ["1", None, True, [], ["1", None], {"cpu:0": "1"}, [[1.0]], 1.5, [0, 0.5]])
+def test_a_field_of_another_kind_of_line_is_no_time(value):
+    """The schema says nothing about the fields of other kinds, so anything may be in them."""
+    names = (*publish_lines.SERIES, *publish_lines.DURATIONS, "samples_by_rank", "per_device_s", "timing")
+    assert all(publish_lines.time_problem({name: value}) == "" for name in names)
+
+
+def test_a_whole_number_too_large_for_a_float_is_no_time():
+    for number in (10**400, -(10**400)):
+        told = publish_lines.time_problem({"seconds": number, "samples_s": [1.0, number]})
+        assert "which no clock gives" in told

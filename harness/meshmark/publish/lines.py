@@ -30,20 +30,27 @@ DURATIONS = ("seconds", "lower_s", "compile_s", "interpret_s")
 
 def time_problem(record: Mapping[str, Any]) -> str:
     """Why a time of a line that follows the schema is none; "" if each can be one."""
-    times = {name: record.get(name, ()) for name in SERIES}
-    times |= {f"samples_by_rank.{i}": own for i, own in enumerate(record.get("samples_by_rank", ()))}
-    times["per_device_s"] = tuple(record.get("per_device_s", {}).values())
-    times |= {name: (record[name],) for name in DURATIONS if name in record}
-    times["timing.seconds"] = (record.get("timing", {}).get("seconds") or 0,)
+    times = {name: _numbers(record.get(name)) for name in (*SERIES, *DURATIONS, "per_device_s")}
+    ranks, timing = record.get("samples_by_rank"), record.get("timing")
+    if isinstance(ranks, list):
+        times |= {f"samples_by_rank.{rank}": _numbers(own) for rank, own in enumerate(ranks)}
+    if isinstance(timing, dict):
+        times["timing.seconds"] = _numbers(timing.get("seconds"))
     for name, values in times.items():
         least, most = min(values, default=0), max(values, default=0)
         if least == 0:  # a first round begins at 0
             least = min((value for value in values if value), default=SHORTEST_TIME)
         if most > LONGEST_TIME or least < SHORTEST_TIME:
-            return (
-                f"`{name}` has a time of {most if most > LONGEST_TIME else least:.3g} s, which no clock gives"
-            )
+            # A whole number of JSON may be too large for a float.
+            shown = max(-1e308, min(1e308, most if most > LONGEST_TIME else least))
+            return f"`{name}` has a time of {shown:.3g} s, which no clock gives"
     return ""
+
+
+def _numbers(value: object) -> list[float]:
+    """The numbers of a field, which may be of another kind of line: the schema says nothing about it then."""
+    every = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    return [one for one in every if type(one) in (int, float)]
 
 
 def entries(bundle: Bundle, name: str, room: Room, review: Review) -> list[Entry]:
