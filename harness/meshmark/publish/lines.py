@@ -50,7 +50,7 @@ def time_problem(record: Mapping[str, Any]) -> str:
 def _numbers(value: object) -> list[float]:
     """The numbers of a field, which may be of another kind of line: the schema says nothing about it then."""
     every = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
-    return [one for one in every if type(one) in (int, float)]
+    return [one for one in every if isinstance(one, (int, float)) and not isinstance(one, bool)]
 
 
 def entries(bundle: Bundle, name: str, room: Room, review: Review) -> list[Entry]:
