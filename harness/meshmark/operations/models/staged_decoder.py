@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from jax.sharding import auto_axes
+from jax.sharding import auto_axes, reshard
 
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.meshes import MeshShape
@@ -73,10 +73,14 @@ def through_own_stage(x, weights, *, stages, n, **how):
     return lax.psum(out, stages)
 
 
-def through_all_stages(x, weights, *, n, shift, last, stage_axes=None, **how):
-    """The same in a program of whole arrays. The state holds one micro-batch per stage along its first dimension.
-    `shift` moves it by one stage, and `last` takes the micro-batch that leaves the last stage."""
-    own = tuple(w.reshape(n, -1, *w.shape[1:]) for w in weights)
+def by_stage(weight, n):
+    """A weight [layers, ...] as [n stages, layers of a stage, ...]."""
+    return weight.reshape(n, -1, *weight.shape[1:])
+
+
+def through_all_stages(x, own, *, n, shift, last, stage_axes=None, **how):
+    """The same in a program of whole arrays, of the weights by stage. The state holds one micro-batch per stage along
+    its first dimension. `shift` moves it by one stage, and `last` takes the micro-batch that leaves the last stage."""
     stage = jax.vmap(lambda state, layers: blocks(state, layers, **how), spmd_axis_name=stage_axes)
 
     def tick(state, number):
@@ -99,7 +103,8 @@ def auto_through(letters, stages, n, x, weights, **how):
     def last(state):
         return constrained(state[-1], batch, sequence, mesh=mesh)
 
-    return through_all_stages(x, weights, n=n, shift=shift, last=last, **how)
+    own = tuple(by_stage(weight, n) for weight in weights)
+    return through_all_stages(x, own, n=n, shift=shift, last=last, **how)
 
 
 def explicit_through(letters, stages, n, x, weights, **how):
@@ -107,7 +112,12 @@ def explicit_through(letters, stages, n, x, weights, **how):
     batch, sequence = (dict(letters).get(letter) for letter in "bt")
     shift = auto_axes(shifted, out_sharding=P(stages, batch, sequence, None))
     last = auto_axes(lambda state: state[-1], out_sharding=P(batch, sequence, None))
-    return through_all_stages(x, weights, n=n, shift=shift, last=last, stage_axes=stages, **how)
+    # Where there is one stage, the reshape puts the sharding of the layers on the second dimension.
+    own = tuple(
+        reshard(by_stage(weight, n), P(stages, None, *jax.typeof(weight).sharding.spec[1:]))
+        for weight in weights
+    )
+    return through_all_stages(x, own, n=n, shift=shift, last=last, stage_axes=stages, **how)
 
 
 # The operations ---------------------------------------------------------------------------------------------------
