@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 Series = tuple[Sequence[float], int]
-"""The samples of one program on one rank, in seconds per call, and the calls of each sample."""
+"""The samples of one program, in seconds per call, and the calls of each sample."""
 
 
 def spent(series: Iterable[Series], rounds: int) -> float:

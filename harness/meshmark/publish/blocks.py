@@ -13,11 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from meshmark.core import blocks
-from meshmark.publish.rounds import EQUAL, TAKEN
+from meshmark.publish.rounds import EQUAL, TAKEN, Line
 from meshmark.records import run_line
-
-Line = tuple[int, Mapping[str, Any]]
-"""A timing record with its line number."""
 
 
 def of_cell(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[int, str]]:

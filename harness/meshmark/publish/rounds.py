@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from meshmark.core.blocks import Series
 from meshmark.timing.measure import Budget
 
 Line = tuple[int, Mapping[str, Any]]
@@ -43,9 +44,6 @@ FEW_SECONDS = 0.1
 """Seconds of unusual gaps that are not enough to refuse a run."""
 
 TAKEN = "give the samples as they were taken"
-
-Series = tuple[Sequence[float], int]
-"""The samples of one program, and the calls that each is the average of."""
 
 
 def of_cell(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[int, str]]:

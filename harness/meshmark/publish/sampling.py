@@ -17,7 +17,7 @@ from typing import Any
 from meshmark.core import statistics
 from meshmark.operations.selection import Selection
 from meshmark.publish import blocks, rounds
-from meshmark.publish.rounds import ALONE, TAKEN
+from meshmark.publish.rounds import ALONE, TAKEN, Line
 from meshmark.records import run_line
 from meshmark.timing.bench import SECONDS
 from meshmark.timing.measure import COUNTS, LONGEST_STREAM, STREAM_SECONDS
@@ -39,9 +39,6 @@ BETWEEN = 20e-6
 
 IN_ORDER = 12
 """With at least this many samples, the same order in all of them is not chance: one in 12! = 479 million."""
-
-Line = tuple[int, Mapping[str, Any]]
-"""A timing record with its line number."""
 
 
 def of_file(

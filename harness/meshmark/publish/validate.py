@@ -472,7 +472,7 @@ def _excused(
             try:
                 issues = expected.issues(runs[record["run"]]["facts"])
             except ValueError:
-                return  # another rule reports the release
+                continue  # another rule reports the release
             if not _is_listed(record, issues):
                 text = f"{own} is known by {str(record.get('link'))[:80]!a}, {UNLISTED}"
                 review.complain(name, text, number, "known")
