@@ -68,6 +68,13 @@ def test_what_is_well_said_stays_as_it_is():
     assert saying.first_line("") == ""
 
 
+def test_a_first_line_that_ends_with_a_colon_is_told_with_the_next():
+    long = "UNIMPLEMENTED: \n\n Can't lower it.\n\nIt needs:\n- s8"
+    assert saying.first_line(long) == "UNIMPLEMENTED: Can't lower it."
+    assert saying.first_line("UNIMPLEMENTED:") == "UNIMPLEMENTED:"
+    assert saying.first_line("Seen: 3\nmore") == "Seen: 3"
+
+
 def test_text_that_can_not_be_had_names_its_type():
     assert saying.text_of(Unspeakable()) == "<Unspeakable whose str() raises RuntimeError>"
     assert saying.text_of(Leaving()) == "<Leaving whose str() raises SystemExit>"

@@ -198,3 +198,24 @@ def test_a_sum_of_another_type_than_it_states_is_refused():
         reduce = f"%r = {kind}[] reduce(%p, %z), dimensions={{0}}, to_apply=%add.1"
         with pytest.raises(Refused, match="its result is") if refused else nullcontext():
             run(*lines, reduce, arguments=[np.ones((1, 3), np.int32)], header=ONE, others=[whole])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "known"),
+    [((5.0, 5.0), True), ((5.0, 6.0), False), ((np.nan, np.nan), True), ((0.0, -0.0), True)],
+)
+def test_two_numbers_for_one_place_are_unwritten_memory_unless_they_are_equal(numbers, known):
+    """A scatter's updates have no order, so of two different numbers either may stay."""
+    lines = (
+        "%p = f32[4]{0} parameter(0)",
+        "%i = s32[3,1]{1,0} constant({ {1}, {3}, {1} })",
+        "%u = f32[3]{0} parameter(1)",
+        "%s = f32[4]{0} scatter(%p, %i, %u), update_window_dims={}, inserted_window_dims={0},"
+        " scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=%second",
+    )
+    second = "%second (a: f32[], b: f32[]) -> f32[] {\n  %a = f32[] parameter(0)\n  ROOT %b = f32[] parameter(1)\n}"
+    first, last = numbers
+    given = [np.arange(4, dtype=np.float32)[None], np.array([[first, 7, last]], np.float32)]
+    with nullcontext() if known else pytest.raises(Fault):
+        [result] = run(*lines, arguments=given, others=(second,), header=ONE)
+        assert np.array_equal(result[0], [0, last, 2, 7], equal_nan=True)

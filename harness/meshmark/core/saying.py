@@ -37,8 +37,11 @@ def printable_line(value: object, longest: int = LONGEST) -> str:
 
 
 def first_line(value: object) -> str:
-    """The first line of a text of any length."""
-    return text_of(value).strip()[: 1 << 16].partition("\n")[0].rstrip()
+    """The first line of a text of any length. If it only announces more with a colon (XLA's `UNIMPLEMENTED:`), the next
+    line that is not empty stands behind it."""
+    first, *others = (line.strip() for line in text_of(value).strip()[: 1 << 16].split("\n"))
+    told = next(filter(None, others), "") if first.endswith(":") else ""
+    return f"{first} {told}".rstrip()
 
 
 def data_of(value: Any, depth: int = 0) -> Any:

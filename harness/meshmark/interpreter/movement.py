@@ -433,21 +433,30 @@ def _scatter(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
     if flag(instruction, "unique_indices") and len(np.unique(target)) < len(target):
         raise Fault(f"{instruction.name} promises unique indices, and two are equal")
     opcode = plain_reducer(combine)
+    unordered = target[:0]
     if combine.root.opcode == "parameter" and combine.root.literal == "1":
         result[target] = new
+        # The order of updates is not defined, so of two different numbers for one place either may stay.
+        unordered = target[differ(result[target], new)]
     elif opcode and result.dtype.kind in "fiucb":
         BINARY[opcode].at(result, target, new)
     else:
         _one_by_one(evaluator, instruction, result, flat + lines, inside, rows(update.data))
     poison = None
-    if value.poison is not None or update.poison is not None:
+    if value.poison is not None or update.poison is not None or unordered.size:
         marks = np.array(np.broadcast_to(False if value.poison is None else value.poison, (devices, *dims)))
         marks = marks.reshape(-1)
+        marks[unordered] = True
         if update.poison is not None:
             spoiled = rows(np.broadcast_to(update.poison, update.data.shape))[inside]
             marks[target[spoiled]] = True
         poison = marks.reshape(devices, *dims)
     return Value(result.reshape(devices, *dims), poison)
+
+
+def differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Where two arrays hold different numbers. A NaN is like any NaN, and a zero like any zero."""
+    return (a != b) & ((a == a) | (b == b))
 
 
 def _one_by_one(

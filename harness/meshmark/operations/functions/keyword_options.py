@@ -192,13 +192,15 @@ AXES: dict[str, Member] = {
 
 
 def put_rows(m: Any, x: Any, mode: Any) -> Any:
-    """x with four numbers put at flat indices, two of them out of range."""
+    """x with four numbers put at flat indices, two of them out of range. Clipped, the last two are one index: they get
+    one number, since JAX does not say which of two numbers stays."""
     places = [1, x.size + 2, -3, 5 - x.size * 2]
+    numbers = [11.0, 12, 14 if mode == "clip" else 13, 14]
     if m is np:
         found = np.array(x)
-        np.put(found, places, [11.0, 12, 13, 14], mode=mode)
+        np.put(found, places, numbers, mode=mode)
         return found
-    return jnp.put(x, jnp.array(places), jnp.array([11.0, 12, 13, 14]), mode=mode, inplace=False)
+    return jnp.put(x, jnp.array(places), jnp.array(numbers), mode=mode, inplace=False)
 
 
 def unique_parts(m: Any, x: Any) -> Any:
