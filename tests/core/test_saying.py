@@ -68,11 +68,12 @@ def test_what_is_well_said_stays_as_it_is():
     assert saying.first_line("") == ""
 
 
-def test_a_first_line_that_ends_with_a_colon_is_told_with_the_next():
+def test_a_status_code_alone_is_told_with_the_next_line():
     long = "UNIMPLEMENTED: \n\n Can't lower it.\n\nIt needs:\n- s8"
     assert saying.first_line(long) == "UNIMPLEMENTED: Can't lower it."
     assert saying.first_line("UNIMPLEMENTED:") == "UNIMPLEMENTED:"
-    assert saying.first_line("Seen: 3\nmore") == "Seen: 3"
+    assert saying.first_line("UNIMPLEMENTED: no sums\nmore") == "UNIMPLEMENTED: no sums"
+    assert saying.first_line("They differ:\nthe first") == "They differ:"
 
 
 def test_text_that_can_not_be_had_names_its_type():

@@ -7,6 +7,7 @@ megabytes, or data that JSON can't hold. The case must still get its verdict.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,11 +37,14 @@ def printable_line(value: object, longest: int = LONGEST) -> str:
     return text if len(text) <= longest else text[: longest - 4] + " ..."
 
 
+STATUS_CODE = re.compile("[A-Z_]+:")
+
+
 def first_line(value: object) -> str:
-    """The first line of a text of any length. If it only announces more with a colon (XLA's `UNIMPLEMENTED:`), the next
+    """The first line of a text of any length. Where it is a status code alone, such as XLA's `UNIMPLEMENTED:`, the next
     line that is not empty stands behind it."""
     first, *others = (line.strip() for line in text_of(value).strip()[: 1 << 16].split("\n"))
-    told = next(filter(None, others), "") if first.endswith(":") else ""
+    told = next(filter(None, others), "") if STATUS_CODE.fullmatch(first) else ""
     return f"{first} {told}".rstrip()
 
 
