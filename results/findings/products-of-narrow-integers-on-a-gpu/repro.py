@@ -1,4 +1,4 @@
-"""On a GPU the product of two int8 matrices of a short contracted dimension, accumulated in int32, is doubled."""
+"""A product of two int8 matrices whose contracted dimension is short. On a GPU it is doubled."""
 
 import jax
 import jax.numpy as jnp
