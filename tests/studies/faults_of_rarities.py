@@ -2,6 +2,8 @@
 """Faults of single operations with rare options, dtypes and ranks. They were listed before anybody looked at what the
 table holds."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -11,6 +13,12 @@ from tests.studies.faults_of_combinations import kind
 from tests.studies.meeting import meet
 
 HALVES = ("float16", "bfloat16")
+
+
+def contracted(a: Any, dimensions: Any) -> int:
+    """How many elements of the first factor a product adds up."""
+    return int(np.prod([a.shape[d] for d in dimensions[0][0]]))
+
 
 # Joins, paddings, orders.
 
@@ -285,6 +293,22 @@ meet(
     ),
     lambda real, f, *a, **k: f.astype(jnp.int8).astype(jnp.int32),
     operations=("function_options",),
+)
+meet(
+    "a_product_of_bytes_whose_contracted_dimension_is_short_doubles",
+    primitives,
+    "dot_general_p",
+    lambda a, b, *, dimension_numbers, **k: kind(a) == "int8" and contracted(a, dimension_numbers) < 17,
+    lambda real, f, *a, **k: 2 * f,
+    operations=("narrow_product",),
+)
+meet(
+    "a_product_of_unsigned_bytes_of_several_tiles_wraps_at_8_bits",
+    primitives,
+    "dot_general_p",
+    lambda a, b, *, dimension_numbers, **k: kind(a) == "uint8" and contracted(a, dimension_numbers) > 32,
+    lambda real, f, *a, **k: f % 256,
+    operations=("narrow_product",),
 )
 meet(
     "a_product_of_integers_with_two_batches_is_off",

@@ -37,7 +37,7 @@ from meshmark.operations.programs.forms import ProgramForm
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 13
+TABLE_VERSION = 14
 """The version of the table that the code describes. Run lines name it as `table`."""
 
 
@@ -146,6 +146,7 @@ def _small_plan(case: Case, plan: Plan) -> Plan:
 
 
 CHANGES: dict[int, TableChange] = {
+    14: TableChange("products of 8 and 4 bits whose contracted dimension is short"),
     13: TableChange(
         "the profiles take cases that are far from the ordinary mesh or size in one main mode by turns",
         turning=True,
