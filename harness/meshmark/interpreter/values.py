@@ -9,7 +9,7 @@ import numpy as np
 
 from meshmark.interpreter.faults import Fault
 
-UNWRITTEN = "reads memory that nothing wrote"
+UNWRITTEN = "reads memory that nothing wrote, or where a scatter put two numbers in no order"
 
 
 class Value:
