@@ -89,6 +89,7 @@ class Row:
     """The first paragraph of its docstring."""
 
 
+@cache
 def rows() -> list[Row]:
     """A row for each operation, on eight devices of one process and of two."""
     cases = [case for processes in (1, 2) for case in table(Selection("full", processes=processes), 8)]

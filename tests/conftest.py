@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tests of the harness run on eight virtual CPU devices, which are set before JAX is imported."""
 
+import gc
 import os
+import zlib
 from contextlib import suppress
 
 import pytest
@@ -38,6 +40,22 @@ def pytest_configure(config):
         "markers",
         "e2e: starts whole runs, ranks or benchmarks, and waits for them (tox run -e e2e)",
     )
+    config.addinivalue_line(
+        "markers",
+        "one_in(n): of its parameters one in n runs, always the same; MESHMARK_SLOW=1 runs all (tox run -e thorough)",
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out the parameters that a short run does not take, by the hash of their test's id."""
+    left_out = []
+    for item in items if not os.environ.get("MESHMARK_SLOW") else ():
+        mark = item.get_closest_marker("one_in")
+        if mark and zlib.crc32(item.nodeid.encode()) % mark.args[0]:
+            left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in {*left_out}]
 
 
 def pytest_make_parametrize_id(val, argname):
@@ -47,6 +65,16 @@ def pytest_make_parametrize_id(val, argname):
     refuses to run any test then.
     """
     return argname if isinstance(val, bytes) else None
+
+
+@pytest.fixture(scope="module")
+def frozen_heap():
+    """For tests that sample often. Each sampling begins with a collection of garbage, which takes seconds after many
+    tests: what lives now is left out of it until the module ends."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from meshmark.publish import consistent, sampling
 from meshmark.ranks import rank_timing
 from meshmark.timing.measure import Budget
 
+pytestmark = pytest.mark.usefixtures("frozen_heap")
+
 RUN = {"timing": {"seconds": 0.06, "least": 10, "most": 1000}, "facts": {"devices": [{"process": 0}]}}
 COUNTS = {"auto": 66, "explicit": 67, "manual": 71}
 

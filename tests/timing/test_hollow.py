@@ -14,6 +14,8 @@ from meshmark.operations import cases
 from meshmark.timing import measure
 from meshmark.timing.measure import Wrong, hollow, prepare
 
+pytestmark = pytest.mark.usefixtures("frozen_heap")
+
 X = jnp.ones((64, 64))
 ZERO, COUNT = jnp.int32(0), jnp.int32(1)
 

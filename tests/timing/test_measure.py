@@ -18,6 +18,8 @@ from meshmark.operations import OPERATIONS, cases
 from meshmark.timing import ceilings, device_time, measure
 from meshmark.timing.measure import Budget, Wrong, prepare, sample, sample_in_rounds, stream
 
+pytestmark = pytest.mark.usefixtures("frozen_heap")
+
 PSUM = "psum/axes=x+y/{}/2x4/float32/4KiB"
 
 

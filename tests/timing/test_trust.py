@@ -7,6 +7,8 @@ import pytest
 from meshmark.judge import numbers
 from meshmark.timing import measure, timer
 
+pytestmark = pytest.mark.usefixtures("frozen_heap")
+
 CASE = "psum/axes=x+y/manual/2x4/float32/4KiB"
 
 

@@ -20,6 +20,7 @@ have no steps. NumPy computes them from differences, which are exact (`polynomia
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -210,6 +211,9 @@ class PartlySharded(Operation):
         )
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        return self.light_variants(mesh, math.inf)
+
+    def light_variants(self, mesh: MeshShape, most: float) -> Iterator[Variant]:
         if 1 in mesh.shape and mesh.size > 1:
             return
         own = 2 if mesh == preferred(mesh.size) else 0 if mesh.order or mesh.shape in ((3,), (6,)) else 1
@@ -221,15 +225,17 @@ class PartlySharded(Operation):
                     usual = near and not mesh.order and way == "jit"
                     other = mesh == preferred(mesh.size) and self.turn_of(way, number) == turn
                     options: dict[str, Any] = {"group": group, "turn": turn} | ({"way": way} if way else {})
-                    if self.together(group, turn, mesh, way):
-                        yield Variant.of(own if usual else 2 if other else 3, **options)
+                    weight = own if usual else 2 if other else 3
+                    if weight <= most and self.together(group, turn, mesh, way):
+                        yield Variant.of(weight, **options)
                     for name in self.taken(group, way):
                         apart = name in self.alone.get(group, ()) and mesh.shape == (2, 2, 2) and turn == 1
                         known = other and name in self.apart_in.get(way or "", ())
                         # On other meshes and in other ways the groups are enough, also for the profile `full`.
                         full = 3 if way == "jit" and mesh == preferred(mesh.size) else 5
                         weight = own if apart and way == "jit" else 2 if known else full
-                        yield Variant.of(weight, **options, function=name)
+                        if weight <= most:
+                            yield Variant.of(weight, **options, function=name)
 
     @staticmethod
     def turn_of(way: str | None, number: int) -> int:
