@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instructions that place elements of float32 and give bfloat16, as the compiler for TPU writes them."""
 
+from contextlib import nullcontext
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -86,3 +88,22 @@ def test_rounding_by_hand_is_what_execution_gives():
 def test_other_changes_of_a_type_are_refused(lines):
     with pytest.raises(Refused):
         run(P, *lines, arguments=[GIVEN], header="num_partitions=1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "tile", "refused"), [("s8", 16, True), ("s8", 32, False), ("u8", 16, False), ("bf16", 16, False)]
+)
+def test_a_product_that_a_gpu_gets_wrong_is_not_judged_by_its_text(kind, tile, refused):
+    out = "f32" if kind == "bf16" else "s32"
+    lines = (
+        f"%p = {kind}[2,3]{{1,0}} parameter(0)",
+        f"%q = {kind}[3,2]{{1,0}} parameter(1)",
+        f"%d = {out}[2,2]{{1,0}} dot(%p, %q), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}},"
+        f' backend_config={{"sizes":["{tile}"]}}',
+    )
+    numpy = {"s8": np.int8, "u8": np.uint8, "bf16": ml_dtypes.bfloat16}[kind]
+    given = np.arange(6).reshape(2, 3)
+    arguments = [given[None].astype(numpy), given.T[None].astype(numpy)]
+    with pytest.raises(Refused, match="in tiles of 16") if refused else nullcontext():
+        [result] = run(*lines, arguments=arguments, header="num_partitions=1")
+        assert np.array_equal(result[0], given @ given.T)
