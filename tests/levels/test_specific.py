@@ -113,7 +113,6 @@ UNRECORDED = {
     "exact_functions/*group=polyval": "JAX before 0.12",
     "rounded_functions/*group=betainc": "JAX before 0.12",
     "refusal/kind=deleted_argument": "a crash of JAX 0.10",
-    "staged_decoder/*/n8": "the TPU compiler, on two kinds of topology",
     "transform/transform=pure_callback": "the GPU compiler without a GPU",
     "rounded_functions/*group=products": "the GPU compiler",
     "ring_attention/*/n32": "the GPU compiler",
