@@ -96,7 +96,7 @@ def examples():
 
 def test_the_published_lines_match_a_row_of_their_link():
     lines = published()
-    assert len(lines) > 1000
+    assert len(lines) > 900
     lost = [r for r in lines if not any(r["link"] in (i.link, *i.earlier) for i in rows_of(r))]
     assert not lost, [(r["case"], r["reason"][:200]) for r in lost[:5]]
 
