@@ -48,14 +48,15 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     """Leave out the parameters that a short run does not take, by the hash of their test's id."""
-    left_out = []
-    for item in items if not os.environ.get("MESHMARK_SLOW") else ():
+    if os.environ.get("MESHMARK_SLOW"):
+        return
+    kept, left_out = [], []
+    for item in items:
         mark = item.get_closest_marker("one_in")
-        if mark and zlib.crc32(item.nodeid.encode()) % mark.args[0]:
-            left_out.append(item)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in {*left_out}]
+        left = mark is not None and zlib.crc32(item.nodeid.encode()) % mark.args[0]
+        (left_out if left else kept).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_make_parametrize_id(val, argname):

@@ -88,7 +88,7 @@ def _dot(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyV
     left, right = (array(operand, instruction.name) for operand in operands)
     if left.data.dtype == np.int8 and _SHORT_TILE.match(instruction.backend_config):
         # An H100 doubled each such product: results/findings/products-of-narrow-integers-on-a-gpu.
-        raise Refused("a Triton product of int8 in tiles of 16, which GPUs get wrong")
+        raise Refused("a Triton product of int8 in tiles of 16, which an H100 got wrong")
     lhs_batch, lhs_summed, rhs_batch, rhs_summed = (dimensions(instruction, name) for name in _DOT)
     bits = factor_bits(evaluator, instruction, left.data.dtype)
     kind = array_shape(instruction).numpy

@@ -437,7 +437,7 @@ def _scatter(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
     if combine.root.opcode == "parameter" and combine.root.literal == "1":
         result[target] = new
         # The order of updates is not defined, so of two different numbers for one place either may stay.
-        unordered = target[differ(result[target], new)]
+        unordered = target[_differ(result[target], new)]
     elif opcode and result.dtype.kind in "fiucb":
         BINARY[opcode].at(result, target, new)
     else:
@@ -454,7 +454,7 @@ def _scatter(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
     return Value(result.reshape(devices, *dims), poison)
 
 
-def differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Where two arrays hold different numbers. A NaN is like any NaN, and a zero like any zero."""
     return (a != b) & ((a == a) | (b == b))
 

@@ -80,13 +80,14 @@ class NarrowProduct(Operation):
 
     def plan(self, request: Request) -> Plan:
         factors, mesh = FACTORS[request.variant["kind"]], request.mesh
-        first, last = mesh.names[0], mesh.names[-1]
+        first = mesh.names[0]
+        last = mesh.names[-1] if len(mesh.names) > 1 else None
         rows, columns = 16 * mesh.shape[0], 16 * mesh.shape[-1]
         longest = max(LENGTHS)
         fill: Any = (values.tokens, {"below": 7})
         x = Argument((rows, longest), factors.left, (first, None), *fill)
-        y = Argument((longest, columns), factors.right, (None, last if last != first else None), *fill)
-        spec = (first, last if last != first else None)
+        y = Argument((longest, columns), factors.right, (None, last), *fill)
+        spec = (first, last)
         results = tuple(Result((rows, columns), factors.out, spec) for _ in LENGTHS for _ in FORMS)
         options = {"computed": factors.computed, "out": factors.out, "specs": (x.spec, y.spec, spec)}
         return Plan((x, y), results, options, judge="exact")
