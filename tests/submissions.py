@@ -300,8 +300,8 @@ def with_lines(made, name, lines):
 def resealed(made):
     """The bundle with a manifest whose hashes, and with an environment whose runs, fit its files: what a forger who
     knows the format would send."""
+    from meshmark.publish import file_checks, totals
     from meshmark.publish import lines as record_lines
-    from meshmark.publish import validate
     from meshmark.publish.bundles import Room
     from meshmark.publish.review import Review
 
@@ -311,10 +311,10 @@ def resealed(made):
         for name in made.files
         if name.endswith(".jsonl.gz")
     }
-    made = replaced(made, "environment.json", json.dumps(validate.environment_content(files)).encode())
+    made = replaced(made, "environment.json", json.dumps(file_checks.environment_content(files)).encode())
     manifest = json.loads(made.files["manifest.json"].data)
     merged = record_lines.as_records([entry for lines in files.values() for entry in lines])
-    manifest["totals"] = validate.totals(files)
+    manifest["totals"] = totals.add_up(files)
     if merged.runs:
         try:
             manifest["statement"] = statements.statement(merged).to_json()

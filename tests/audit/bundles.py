@@ -19,7 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 from meshmark.levels import counters, statements
-from meshmark.publish import field_checks, validate
+from meshmark.publish import field_checks, file_checks, validate
 from meshmark.publish.bundles import Bundle, File
 from meshmark.publish.lines import as_records
 from meshmark.publish.review import Review
@@ -195,9 +195,9 @@ def sealed(one: Honest, files: Files, product: Line) -> Bundle:
     read = {name: list(enumerate(lines, 1)) for name, lines in files.items()}
     statement, totals = None, {}
     try:
-        environment = json.dumps(validate.environment_content(read)).encode()
+        environment = json.dumps(file_checks.environment_content(read)).encode()
         made.files[results.ENVIRONMENT] = File(results.ENVIRONMENT, environment)
-        totals = validate.totals(read)
+        totals = totals.add_up(read)
         judged = [found for lines in read.values() if (found := as_records(lines)).runs]
         statement = statements.statement(judged).to_json()
     except (statements.LevelError, ValueError, KeyError, TypeError, AttributeError):

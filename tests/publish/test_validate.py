@@ -18,8 +18,9 @@ from meshmark.devices import chips
 from meshmark.levels import counters, known_issues
 from meshmark.operations import cases
 from meshmark.publish import against_table, submit
+from meshmark.publish.file_checks import DIRTY
 from meshmark.publish.lines import schema_problem
-from meshmark.publish.validate import DIRTY, check_product
+from meshmark.publish.validate import check_product
 from meshmark.records import definition, writing
 from meshmark.records import schema as records_schema
 from tests import submissions
@@ -58,6 +59,7 @@ from tests.submissions import (
 )  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_tampering_is_caught(honest, name):
     change, message = CATALOGUE[name]
@@ -109,6 +111,7 @@ def spread(tmp_path_factory):
     return made
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", SPREAD)
 def test_tampering_with_processes_is_caught(spread, name):
     change, message = SPREAD[name]

@@ -31,11 +31,21 @@ from meshmark.levels import statements
 from meshmark.levels.expectations import Expectations
 from meshmark.levels.statements import Statement
 from meshmark.operations.choosing import MANY
-from meshmark.publish import bundles, environments, logs, publishable, signatures, validate
+from meshmark.publish import (
+    bundles,
+    environments,
+    file_checks,
+    logs,
+    publishable,
+    signatures,
+    totals,
+    validate,
+)
 from meshmark.publish.bundles import Bundle, File, Room
+from meshmark.publish.file_checks import DIRTY
 from meshmark.publish.lines import as_records, entries
 from meshmark.publish.review import Entry, Review
-from meshmark.publish.validate import DIRTY, INCOMPLETE
+from meshmark.publish.validate import INCOMPLETE
 from meshmark.publish.workload import MOST_WORK
 from meshmark.records import results, run_line, sealing, writing
 from meshmark.records.definition import KINDS
@@ -209,13 +219,13 @@ def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | No
     for number, path in enumerate(wanted.logs, 1):
         if (packed := wrong.attempt(logs.pack, path, versions)) is not None:
             _put(bundle, logs.name(number), packed)
-    _put(bundle, ENVIRONMENT, _json(validate.environment_content(files)))
+    _put(bundle, ENVIRONMENT, _json(file_checks.environment_content(files)))
     _put(bundle, PRODUCT, results.product_text(product).encode())
     manifest = {
         "schema": 1,
         "made_by": f"meshmark {__version__}",
         "files": {n: {"sha256": f.sha256, "bytes": len(f.data)} for n, f in sorted(bundle.files.items())},
-        "totals": validate.totals(files),
+        "totals": totals.add_up(files),
         "statement": statement.to_json(),
     }
     _put(bundle, MANIFEST, _json(manifest))
