@@ -371,13 +371,14 @@ def _named_places(mesh, a, x):
             same_as(np.asarray(second), 2 * given, "a result without one")
             wrong(not first.sharding.is_equivalent_to(columns, 2), f"a result is at {first.sharding}")
             same_as(np.asarray(held(y)), 2 * given + 2, "a result of a constraint")
-    try:
-        own(turned, turned)
-    except ValueError:
-        moved = jax.device_put(turned, NamedSharding(mesh, P(a)))
-        same_as(np.asarray(own(moved, x)["p"]), given + 1, "an argument that was moved")
-    else:
-        raise Missing("this release moves an argument to the place that jit names")
+    if mesh.shape[a] > 1:  # over one device all places are the same
+        try:
+            own(turned, turned)
+        except ValueError:
+            moved = jax.device_put(turned, NamedSharding(mesh, P(a)))
+            same_as(np.asarray(own(moved, x)["p"]), given + 1, "an argument that was moved")
+        else:
+            raise Missing("this release moves an argument to the place that jit names")
     return jax.jit(over(mesh, a))(x)
 
 

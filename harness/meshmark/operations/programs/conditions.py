@@ -19,7 +19,6 @@ from jax import lax
 from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
-from meshmark.operations.base import Missing
 from meshmark.operations.programs.collective_options import replicated, same_as
 from meshmark.operations.programs.forms import ProgramForm, at, over, typed
 from meshmark.operations.programs.function_forms import off
@@ -77,29 +76,29 @@ def _branches(mesh, a, x):
 
 
 def _orders_of_groups(mesh, a, x):
-    """Groups whose members are not in order, and groups that are not in order. The listed order gives each member's
-    position in its group."""
+    """Groups whose members are not in order, and groups that are not in order: pairs of an even number of devices, the
+    smallest equal groups of an odd one. The listed order gives each member's position in its group."""
     n = mesh.shape[a]
-    if n % 2:
-        raise Missing("pairs of devices need an even number of them")
+    members = next((k for k in range(2, n) if n % k == 0), n)
     order = [*range(n)][::-1]
-    groups = [[order[i], order[i + n // 2]] for i in range(n // 2)]
+    groups = [order[i :: n // members] for i in range(n // members)]
     peers = {i: group for group in groups for i in group}
 
     def local(b):
         y, options = b[0], {"axis_index_groups": groups}
+        parcels = jnp.stack([(1 + 9 * k) * y for k in range(members)])
         gathered = lax.all_gather(y, a, **options)
-        parts = lax.psum_scatter(jnp.stack([y, 10 * y]), a, **options)
-        sent = lax.all_to_all(jnp.stack([y, 10 * y]), a, 0, 0, **options)
+        parts = lax.psum_scatter(parcels, a, **options)
+        sent = lax.all_to_all(parcels, a, 0, 0, **options)
         rest = [lax.psum(y, a, **options), lax.pmax(y, a, **options), lax.pmin(y, a, **options)]
         return jnp.concatenate([gathered, sent, jnp.stack([parts, *rest])])
 
     given = np.arange(1, n + 1, dtype=np.float32)
     rows = []
     for i in range(n):
-        p, q = (given[k] for k in peers[i])
-        part = 1 if peers[i][0] == i else 10
-        rows.append([p, q, part * p, part * q, part * (p + q), p + q, max(p, q), min(p, q)])
+        own = given[peers[i]]
+        part = 1 + 9 * peers[i].index(i)
+        rows.append([*own, *(part * own), part * own.sum(), own.sum(), own.max(), own.min()])
     same_as(
         replicated(mesh, a, local, given, check_vma=False),
         np.array(rows, np.float32),

@@ -50,10 +50,15 @@ def from_sum(mesh, a, x, total):
     return jax.device_put(y, at(mesh, a))
 
 
-def even(rows, number):
-    """Raise Missing unless `rows` has `number` equal parts: `reshard` needs equal parts."""
-    if rows % number:
-        raise Missing(f"{rows} rows have no {number} equal parts")
+def in_equal_parts(stack, number):
+    """The stack [blocks, rows, columns], with its rows repeated if they have no `number` equal parts: `reshard` needs
+    equal parts."""
+    return stack if stack.shape[1] % number == 0 else jnp.concatenate([stack] * number, axis=1)
+
+
+def first_rows(x, number):
+    """The first `number` rows of x, without what `in_equal_parts` added."""
+    return x if x.shape[0] == number else reshard(x, P())[:number]
 
 
 def _unreduced(mesh, a, x):
@@ -69,9 +74,10 @@ def _unreduced_scattered(mesh, a, x):
     """The sums are added and scattered in one step."""
 
     def total(m, stack, ones):
-        even(stack.shape[1], m.shape[a])
+        rows = stack.shape[1]
+        stack = in_equal_parts(stack, m.shape[a])
         own = jnp.einsum("b,bij->ij", ones, stack, out_sharding=P(unreduced={a}))
-        return reshard(own, P(a))
+        return first_rows(reshard(own, P(a)), rows)
 
     return from_sum(mesh, a, x, total)
 
@@ -80,11 +86,10 @@ def _unreduced_mixed(mesh, a, x):
     """Unreduced over one axis and sharded over another, then sharded over both (as in xla#40034)."""
 
     def total(m, stack, ones):
-        first = m.axis_names[0]
-        even(stack.shape[1], m.shape[a])
-        stack = reshard(stack, P(a, None, first))
+        first, rows = m.axis_names[0], stack.shape[1]
+        stack = reshard(in_equal_parts(stack, m.shape[a]), P(a, None, first))
         own = jnp.einsum("b,bij->ij", ones, stack, out_sharding=P(None, first, unreduced={a}))
-        return reshard(own, P(a, first))
+        return first_rows(reshard(own, P(a, first)), rows)
 
     return from_sum(mesh, a, x, total)
 
