@@ -107,3 +107,24 @@ def test_a_product_that_a_gpu_gets_wrong_is_not_judged_by_its_text(kind, tile, r
     with pytest.raises(Refused, match="in tiles of 16") if refused else nullcontext():
         [result] = run(*lines, arguments=arguments, header="num_partitions=1")
         assert np.array_equal(result[0], given @ given.T)
+
+
+@pytest.mark.parametrize(
+    ("four", "tile", "refused"), [("s4", 16, True), ("u4", 16, True), ("s8", 16, False), ("s4", 32, False)]
+)
+def test_a_product_of_4_bit_integers_that_a_gpu_gets_wrong_is_not_judged_by_its_text(four, tile, refused):
+    """The factor is cast and turned before the dot, as in the text for an H100."""
+    lines = (
+        "%p = bf16[2,3]{1,0} parameter(0)",
+        f"%q = {four}[2,3]{{1,0}} parameter(1)",
+        "%c = bf16[2,3]{1,0} convert(%q)",
+        "%t = bf16[3,2]{1,0} transpose(%c), dimensions={1,0}",
+        "%d = f32[2,2]{1,0} dot(%p, %t), lhs_contracting_dims={1}, rhs_contracting_dims={0},"
+        f' backend_config={{"sizes":["{tile}"]}}',
+    )
+    numpy = {"s4": ml_dtypes.int4, "u4": ml_dtypes.uint4, "s8": np.int8}[four]
+    given = np.arange(6).reshape(2, 3)
+    arguments = [given[None].astype(ml_dtypes.bfloat16), given[None].astype(numpy)]
+    with pytest.raises(Refused, match="4-bit integers in tiles of 16") if refused else nullcontext():
+        [result] = run(*lines, arguments=arguments, header="num_partitions=1")
+        assert np.array_equal(result[0], given @ given.T)

@@ -82,13 +82,35 @@ _DOT = ("lhs_batch_dims", "lhs_contracting_dims", "rhs_batch_dims", "rhs_contrac
 _SHORT_TILE = re.compile(r'^\{"sizes":\["16"\]')
 """The configuration of a dot inside of a Triton kernel: tiles of 16 along the contracted dimension."""
 
+_FOUR_BITS = re.compile(r"[su][24]\[")
+"""The type of an array of integers of 4 bits, or 2."""
+
+_CARRYING = ("bitcast", "broadcast", "convert", "copy", "fusion", "reshape", "slice", "transpose")
+"""Opcodes that carry the numbers of an operand on, in another type or place."""
+
+
+def _is_of_four_bits(evaluator: Evaluator, instruction: Instruction) -> bool:
+    """Whether a factor of a dot was cast from integers of 4 bits in the same computation, or in one that it calls."""
+    computation = evaluator.computation_now
+    names = list(instruction.operands)
+    while names:
+        factor = computation.by_name[names.pop()]
+        inner = (i for _, name in factor.calls for i in evaluator.computation(name).instructions)
+        if any(_FOUR_BITS.match(i.type_text) for i in (factor, *inner)):
+            return True
+        names += factor.operands if factor.opcode in _CARRYING else ()
+    return False
+
 
 @means("dot", attributes=(*_DOT, "operand_precision", "algorithm"))
 def _dot(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     left, right = (array(operand, instruction.name) for operand in operands)
-    if left.data.dtype == np.int8 and _SHORT_TILE.match(instruction.backend_config):
-        # An H100 doubled each such product: results/findings/products-of-narrow-integers-on-a-gpu.
-        raise Refused("a Triton product of int8 in tiles of 16, which an H100 got wrong")
+    if _SHORT_TILE.match(instruction.backend_config):
+        # An H100 got such products wrong: results/findings/products-of-narrow-integers-on-a-gpu.
+        if left.data.dtype == np.int8:
+            raise Refused("a Triton product of int8 in tiles of 16, which an H100 got wrong")
+        if _is_of_four_bits(evaluator, instruction):
+            raise Refused("a Triton product of 4-bit integers in tiles of 16, which an H100 got wrong")
     lhs_batch, lhs_summed, rhs_batch, rhs_summed = (dimensions(instruction, name) for name in _DOT)
     bits = factor_bits(evaluator, instruction, left.data.dtype)
     kind = array_shape(instruction).numpy
