@@ -50,13 +50,11 @@ class Expectations:
 
     def issues(self, facts: Mapping[str, Any]) -> list[Issue]:
         """The known issues that apply to a run with these facts (of its run line), the suite's first."""
-        release, backend = facts["versions"]["jax"], facts["backend"]
-        topology, processes = str(facts.get("topology") or ""), run_line.processes(facts)
-        return [
-            issue
-            for path in (known_issues.FILE, *self.files)
-            for issue in known_issues.load(release, backend, path, topology, processes)
-        ]
+        return _issues_of((known_issues.FILE, *self.files), facts)
+
+    def given_issues(self, facts: Mapping[str, Any]) -> list[Issue]:
+        """Those of `issues` that stand in the named files."""
+        return _issues_of(self.files, facts)
 
     def committed(self, facts: Mapping[str, Any]) -> dict[str, str]:
         """The committed counters of a run with these facts by case id; empty if there are none."""
@@ -103,3 +101,11 @@ def _digest(paths: Sequence[Path]) -> str:
     for path in paths:
         found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()[:16]
+
+
+def _issues_of(files: Sequence[Path], facts: Mapping[str, Any]) -> list[Issue]:
+    release, backend = facts["versions"]["jax"], facts["backend"]
+    topology, processes = str(facts.get("topology") or ""), run_line.processes(facts)
+    return [
+        issue for path in files for issue in known_issues.load(release, backend, path, topology, processes)
+    ]
