@@ -44,16 +44,22 @@ def pytest_configure(config):
         "markers",
         "one_in(n): of its parameters one in n runs, always the same; MESHMARK_SLOW=1 runs all (tox run -e thorough)",
     )
+    config.addinivalue_line(
+        "markers",
+        "thorough: long, and smaller tests hold the same rule; runs with MESHMARK_SLOW=1 (tox run -e thorough)",
+    )
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out the parameters that a short run does not take, by the hash of their test's id."""
+    """Leave out what a short run does not take: parameters by the hash of their test's id, and long tests."""
     if os.environ.get("MESHMARK_SLOW"):
         return
     kept, left_out = [], []
     for item in items:
         mark = item.get_closest_marker("one_in")
-        left = mark is not None and zlib.crc32(item.nodeid.encode()) % mark.args[0]
+        left = item.get_closest_marker("thorough") or (
+            mark is not None and zlib.crc32(item.nodeid.encode()) % mark.args[0]
+        )
         (left_out if left else kept).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)

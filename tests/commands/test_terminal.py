@@ -33,6 +33,7 @@ def too_wide(text, width=80):
     return [line for line in text.splitlines() if len(line) > width and len(line.split()) > 1]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "arguments",
     [

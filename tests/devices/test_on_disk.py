@@ -58,8 +58,7 @@ def test_another_version_of_jax_counts_as_changed():
 def copied(tmp_path_factory):
     """A copy of the package, which a test may edit: the directory to put on PYTHONPATH."""
     directory = tmp_path_factory.mktemp("copied")
-    skip = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(installation.PACKAGE, directory / "meshmark", ignore=skip)
+    shutil.copytree(installation.PACKAGE, directory / "meshmark")
     return directory
 
 

@@ -159,6 +159,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("name", "operands", "exact"), ROWS, ids=lambda v: v if isinstance(v, str) else "")
 def test_a_function_is_finite_in_its_domain_and_exact_if_it_says_so(name, operands, exact):
     """For every type of its operands, for integers from -40 to 40."""

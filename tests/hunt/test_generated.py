@@ -55,9 +55,11 @@ def test_generated_programs_are_cases(store):
 
 @pytest.mark.e2e
 def test_every_kept_finding_is_known_or_right():
-    """No finding fails in another way than its data says. One that is right on this JAX passes."""
+    """No finding fails in another way than its data says. One that is right on this JAX passes. Every fourth finding
+    is run, and in the thorough run all are."""
     names = [f.name for f in findings.read_findings(found_page.STORE)]
-    ended = run_conformance("--generated", "1", "-k", "not generated/v")
+    names = names if os.environ.get("MESHMARK_SLOW") else names[::4]
+    ended = run_conformance("--generated", "1", "-k", " or ".join(f"generated/{name}]" for name in names))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     for name in names:
         assert re.search(rf"generated/{re.escape(name)}\] (XFAIL|PASSED)", ended.stdout), name

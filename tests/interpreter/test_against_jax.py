@@ -87,6 +87,7 @@ ONE_OPERAND = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", range(len(ONE_OPERAND)))
 @few
 @given(seeds, shapes, st.sampled_from(("float32", "bfloat16", "int32", "int8", "uint8", "uint32")))
@@ -122,6 +123,7 @@ TWO_OPERANDS = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", range(len(TWO_OPERANDS)))
 @few
 @given(seeds, shapes, st.sampled_from(("float32", "bfloat16", "int32", "int8", "uint8", "uint32")))

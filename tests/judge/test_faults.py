@@ -89,6 +89,7 @@ def passes(name: str) -> bool:
     return worst(line.verdict for line in lines) not in BAD
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CATALOGUE if SLOW else sampled())
 def test_caught_by_the_standard_profile(name):
     """Only the cases that the fault is likely to touch; `python -m tests.studies.faults` runs whole profiles."""

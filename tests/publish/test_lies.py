@@ -67,6 +67,7 @@ def complaints(lie, start, directory):
     ).complaints
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", lies.LIES)
 def test_a_lie_is_refused_by_the_check_that_is_meant_for_it(name, start, honest, history, tmp_path):
     lie = lies.LIES[name]

@@ -146,6 +146,7 @@ def forged(product):
 
 
 @pytest.mark.e2e
+@pytest.mark.thorough
 def test_made_up_digests_in_large_cases_are_refused():
     """The forger keeps the honest answers of the cases that an earlier version computed again."""
     made, number = forged("0.12.0.1/cpu-8-virtual")
