@@ -57,7 +57,9 @@ def test_a_vendor_s_issues_stand_behind_the_suite_s(issues):
     suite, both = Expectations().issues(FACTS), Expectations([issues]).issues(FACTS)
     assert len(both) == len(suite) + 1
     assert both[-1].link == "https://example.org/acme/1"
-    assert Expectations().given_issues(FACTS) == [] and Expectations([issues]).given_issues(FACTS) == both[-1:]
+    assert (
+        Expectations().given_issues(FACTS) == [] and Expectations([issues]).given_issues(FACTS) == both[-1:]
+    )
 
 
 def test_several_files_are_taken(issues, tmp_path):

@@ -6,6 +6,8 @@ Every published run follows each of these rules.
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -101,27 +103,46 @@ def of_timings(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> 
             yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
         if record["samples_s"] and (why := of_one_rank(record.get("samples_by_rank", ()))):
             yield number, f"{record['case']}: {why}: {AS_WRITTEN}"
-    yield from _processes(lines, runs)
+    yield from missing_processes(lines, runs)
 
 
-def _processes(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+def missing_processes(
+    lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[int, str]]:
     """(line, missing process) of the timing lines of one file. A run times every cell in every process, and a process
-    that dies still leaves a line. Without this rule, a product could keep only its best processes."""
-    there: dict[tuple[str, str], set[int]] = {}
-    first: dict[tuple[str, str], int] = {}
+    that dies still leaves a line. Without this rule, a product could keep only its best processes.
+
+    A resumed run has a run line for each part. The parts count together, and a later part has later processes.
+    """
+    whole = {name: _whole_run(run) for name, run in runs.items()}
+    there: dict[tuple[str, str], dict[str, set[int]]] = {}
+    first: dict[tuple[str, str], tuple[int, Mapping[str, Any]]] = {}
     for number, record in lines:
-        if "environment" in runs[record["run"]]:
+        run = runs[record["run"]]
+        if "environment" in run:
             continue  # comparisons stop by pairs, not by processes
         operation, variant, _, *rest = record["case"].split("/")
-        cell = record["run"], "/".join([operation, variant, *rest])
-        there.setdefault(cell, set()).add(record["process"])
-        first.setdefault(cell, number)
-    for cell, taken in there.items():
-        every = runs[cell[0]].get("repeat", 1)
+        cell = whole[record["run"]], "/".join([operation, variant, *rest])
+        there.setdefault(cell, {}).setdefault(record["run"], set()).add(record["process"])
+        first.setdefault(cell, (number, run))
+    for cell, parts in there.items():
+        number, run = first[cell]
+        every, taken = run.get("repeat", 1), set().union(*parts.values())
         lacking = [process for process in range(min(every, len(taken) + 1)) if process not in taken]
         if lacking:
             text = f"not timed in process {lacking[0]}, and its run had {every}"
-            yield first[cell], f"{cell[1]}: {text}: {AS_WRITTEN}"
+            mend = "go on with the run (--resume)" if lacking[0] == len(taken) else AS_WRITTEN
+            yield number, f"{cell[1]}: {text}: {mend}"
+        for before, after in itertools.pairwise(parts.values()):
+            if min(after) <= max(before):
+                text = f"timed in process {min(after)} again after process {max(before)}, and a resumed run goes on"
+                yield number, f"{cell[1]}: {text}: {AS_WRITTEN}"
+                break
+
+
+def _whole_run(run: Mapping[str, Any]) -> str:
+    """What the run lines of all parts of one resumed run have in common."""
+    return json.dumps([run_line.settings(run), run_line.environment_fields(run)], sort_keys=True, default=str)
 
 
 def of_samples(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
