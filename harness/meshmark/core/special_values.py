@@ -93,7 +93,10 @@ def special_values(dtype: np.dtype, kind: str) -> np.ndarray:
     """The values of a kind in a real dtype."""
     if kind_of(dtype) in "iu":
         limits = ml_dtypes.iinfo(dtype)
-        return np.array([limits.min, limits.max]).astype(dtype)
+        widest = (
+            np.uint64 if kind_of(dtype) == "u" else np.int64
+        )  # NumPy makes doubles of 0 and the largest uint64
+        return np.array([limits.min, limits.max], widest).astype(dtype)
     info = ml_dtypes.finfo(dtype)
     tiny = float(info.tiny)
     return {

@@ -211,8 +211,8 @@ def holed(m: Any, x: Any) -> Any:
 
 
 def narrow(m: Any, x: Any) -> Any:
-    """x - 60 as int8."""
-    return (x - 60).astype(m.int8)
+    """x - 60 as int8, of x modulo 128: what lies beyond the dtype has no defined cast."""
+    return (x % 128 - 60).astype(m.int8)
 
 
 REDUCED: dict[str, Pair] = {
@@ -229,7 +229,7 @@ REDUCED: dict[str, Pair] = {
     "nanmax": both(lambda m, x: m.nanmax(holed(m, x), axis=1)),
     "nanargmax": both(lambda m, x: m.nanargmax(holed(m, x), axis=0)),
     "sum_int8": both(lambda m, x: m.sum(narrow(m, x), axis=0, dtype=m.int8)),
-    "max_uint8": both(lambda m, x: m.max((2 * x).astype(m.uint8), axis=0)),
+    "max_uint8": both(lambda m, x: m.max((2 * x % 256).astype(m.uint8), axis=0)),
     "min_int8": both(lambda m, x: m.min(narrow(m, x), axis=1)),
     "all": both(lambda m, x: m.all(x > 3, axis=0)),
     "any": both(lambda m, x: m.any(x % 17 == 0, axis=1)),

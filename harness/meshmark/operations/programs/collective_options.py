@@ -77,12 +77,15 @@ def _signs(mesh, a, x):
     n = mesh.shape[a]
     for kind in (np.uint8, np.uint16, np.uint32, np.int8, np.int16, np.int32):
         ends = np.iinfo(kind)
-        given = np.full((n, 2), ends.max // 2, kind)
-        given[-1] = ends.max, ends.min
-        found = replicated(mesh, a, lambda b: jnp.stack([lax.pmax(b[0, 0], a), lax.pmin(b[0, 1], a)]), given)
-        same_as(
-            found, np.array([[ends.max, ends.min]] * n, kind), f"a maximum and a minimum of {np.dtype(kind)}"
-        )
+        given = np.full((n, 3), ends.max // 2, kind)
+        given[-1] = ends.max, ends.min, ends.max
+
+        def extremes(b):
+            return jnp.stack([lax.pmax(b[0, 0], a), lax.pmin(b[0, 1], a), lax.pmin(b[0, 2], a)])
+
+        wanted = [ends.max, ends.min, given[:, 2].min()]
+        found = replicated(mesh, a, extremes, given)
+        same_as(found, np.array([wanted] * n, kind), f"a maximum and two minima of {np.dtype(kind)}")
     return jax.jit(over(mesh, a))(x)
 
 

@@ -1,0 +1,628 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions at their edges, on sharded arrays: equal numbers and NaN in orders, sums of nothing, places just past the
+end, gradients at ties and zeros, signs of zero, the ends of narrow dtypes, and loops that do not run.
+
+The program is that of `programs.forms`: f(x) = x * s(x). Each function has a few whole numbers and an expected value
+that NumPy gives, or that is written down. Values and dtypes must be exactly those, in one compiled program of all
+functions and in eager calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from meshmark.operations.programs.collective_options import same_as
+from meshmark.operations.programs.forms import ProgramForm, at, over
+from meshmark.operations.programs.library_forms import close
+from meshmark.operations.programs.options import wrong
+
+Edges = Mapping[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], Any]]
+"""name -> (function, its arrays, the expected leaves)."""
+
+
+def agree(mesh: Any, edges: Edges, *spec: Any, compare: Callable[..., None] | None = None) -> None:
+    """Compare functions of arrays that are sharded by `spec`, compiled together and eager, with the expected leaves."""
+    placed = {n: [jax.device_put(g, at(mesh, *spec)) for g in given] for n, (_, given, _) in edges.items()}
+    compiled = jax.jit(lambda arrays: {n: f(*arrays[n]) for n, (f, _, _) in edges.items()})(placed)
+    for name, (function, _, expected) in edges.items():
+        for way, found in (("compiled", compiled[name]), ("eager", function(*placed[name]))):
+            leaves, right = jax.tree.leaves(found), jax.tree.leaves(expected)
+            for one, other in zip(leaves, right, strict=True):
+                what = f"{name}, {way},"
+                compare(one, other, what) if compare else same_as(np.asarray(one), other, what)
+
+
+def rows_of(mesh: Any, a: str) -> int:
+    """A number of rows that the axis divides, eight or more."""
+    n: int = mesh.shape[a]
+    return n * -(-8 // n)
+
+
+def column(values: Any, rows: int, kind: Any) -> np.ndarray:
+    """[rows, 2]: these values again and again, and in the second column from the end."""
+    one = np.resize(np.array(values, kind), rows)
+    return np.stack([one, one[::-1]], 1)
+
+
+def _orders(mesh, a, x):
+    """Places of the first NaN and of the first of equal numbers, orders by several keys, and the largest numbers of
+    each dtype."""
+    rows = rows_of(mesh, a)
+    edges: dict[str, Any] = {}
+    for kind in (np.float16, jnp.bfloat16, np.float32):
+        host = column([3, 1, np.nan, 1, np.nan, -2, 5, 5], rows, kind)
+        wide = host.astype(np.float32)
+        for name in ("argmin", "argmax"):
+            first = getattr(np, name)(wide, axis=0).astype(np.int32)
+            edges[f"{name} of NaN in {np.dtype(kind)}"] = (
+                lambda y, name=name: getattr(jnp, name)(y, axis=0),
+                (host,),
+                first,
+            )
+    for kind in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32):
+        ends = np.iinfo(kind)
+        host = column([ends.min, ends.max, 1, ends.max // 2 + 1, ends.max, ends.min, 0, 2], rows, kind)
+        for name in ("argmin", "argmax", "max", "min"):
+            right = getattr(np, name)(host, axis=0)
+            edges[f"{name} of {np.dtype(kind)}"] = (
+                lambda y, name=name: getattr(jnp, name)(y, axis=0),
+                (host,),
+                right.astype(np.int32) if name.startswith("arg") else right,
+            )
+        order = np.argsort(-host.T.astype(np.int64), axis=1, kind="stable")[:, :3]
+        edges[f"the largest of {np.dtype(kind)}"] = (
+            lambda y: lax.top_k(y.T, 3),
+            (host,),
+            (np.take_along_axis(host.T, order, 1), order.astype(np.int32)),
+        )
+    keys = [
+        np.resize(np.array(v, np.int32), rows) for v in ([1, 0], [2, 2, 1], [0, 3, 1, 2, 5], np.arange(rows))
+    ]
+    order = np.lexsort(keys[2::-1])
+    edges["an order by three keys"] = (
+        lambda *k: lax.sort(k, num_keys=3),
+        tuple(keys),
+        tuple(k[order] for k in keys),
+    )
+    steps = np.arange(rows, dtype=np.float32) // 2
+    for method in ("scan", "scan_unrolled", "sort", "compare_all"):
+        for side in ("left", "right"):
+            edges[f"searchsorted by {method}, {side}"] = (
+                lambda y, method=method, side=side: jnp.searchsorted(y, y[1::2], side=side, method=method),
+                (steps,),
+                np.searchsorted(steps, steps[1::2], side=side).astype(np.int32),
+            )
+    agree(mesh, edges, a)
+    return jax.jit(over(mesh, a))(x)
+
+
+def _sums(mesh, a, x):
+    """Sums and products of nothing, variances of chosen elements, running sums along the sharded dimension."""
+    rows = rows_of(mesh, a)
+    host = (np.arange(rows * 6).reshape(rows, 6) * 5 % 13 - 4).astype(np.float32)
+    chosen = np.add.outer(np.arange(rows), np.arange(6)) % 3 > 0
+    edges: dict[str, Any] = {}
+    for kind in (np.float32, np.int32, np.uint8):
+        whole = np.abs(host).astype(kind)
+        for name in ("prod", "sum"):
+            edges[f"{name} of nothing in {np.dtype(kind)}"] = (
+                lambda y, name=name: getattr(jnp, name)(y[:, :0], axis=1, dtype=y.dtype),
+                (whole,),
+                np.full(rows, name == "prod", kind),
+            )
+    edges["all and any of nothing"] = (
+        lambda y: (jnp.all(y[:, :0] > 0, axis=1), jnp.any(y[:, :0] > 0, axis=1)),
+        (host,),
+        (np.ones(rows, bool), np.zeros(rows, bool)),
+    )
+    edges["a product with zeros"] = (lambda y: y.prod(1), (host % 3,), (host % 3).prod(1))
+    agree(mesh, edges, a)
+    spread = {
+        f"{name} of chosen elements, ddof {ddof}": (
+            lambda y, w, name=name, ddof=ddof: getattr(jnp, name)(y, axis=1, where=w, ddof=ddof),
+            (host, chosen),
+            getattr(np, name)(host.astype(np.float64), axis=1, where=chosen, ddof=ddof),
+        )
+        for name in ("var", "std")
+        for ddof in (0, 1)
+    }
+    agree(mesh, spread, a, compare=close)
+    running: dict[str, Any] = {}
+    wide = (np.arange(4 * rows).reshape(4, rows) * 5 % 11 - 5).astype(np.int32)
+    for kind in (np.int32, np.int8, np.float32):
+        given = wide.astype(kind)
+        running[f"running sums of {np.dtype(kind)}"] = (
+            lambda y: jnp.cumsum(y, axis=1, dtype=y.dtype),
+            (given,),
+            np.cumsum(given, axis=1, dtype=kind),
+        )
+        running[f"running sums from the end of {np.dtype(kind)}"] = (
+            lambda y: lax.cumsum(y, axis=1, reverse=True),
+            (given,),
+            np.cumsum(given[:, ::-1], axis=1, dtype=kind)[:, ::-1],
+        )
+    agree(mesh, running, None, a)
+    with jax.enable_x64(True):
+        large = np.full(rows, 2**53 + 1, np.int64)
+        agree(
+            mesh,
+            {"sums of int64": (lambda y: (y.sum(), jnp.cumsum(y)), (large,), (large.sum(), large.cumsum()))},
+            a,
+        )
+    return jax.jit(over(mesh, a))(x)
+
+
+def slope(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The gradient of the sum of a function's result, each element times its place in rows, from 1 on."""
+
+    def weighed(y):
+        found = function(y)
+        return (found * (1 + jnp.arange(found.size, dtype=found.dtype)).reshape(found.shape)).sum()
+
+    return jax.grad(weighed)
+
+
+def _slopes(mesh, a, x):
+    """Gradients at ties and at zeros, of reversed running sums, of padding, and of what an order carries along."""
+    rows = rows_of(mesh, a)
+    host = column([2, 5, 5, 0, 5, 1, 0, 2], rows, np.float32)
+    weights = np.array([1, 2], np.float32)
+    edges: dict[str, Any] = {}
+    for name in ("max", "min"):
+        tied = host == getattr(host, name)(axis=0)
+        edges[f"the gradient of {name} at ties"] = (
+            slope(lambda y, name=name: getattr(jnp, name)(y, axis=0)),
+            (host,),
+            (tied / tied.sum(axis=0) * weights).astype(np.float32),
+        )
+    few = host[:4] + 1
+    for zeros, given in (("one zero", few * (few != 1)), ("no zero", few), ("two zeros", few * (few < 3))):
+        others = np.stack([np.prod(np.delete(given, i, 0), axis=0) for i in range(len(given))])
+        padded = np.concatenate([given, np.ones((rows - 4, 2), np.float32)])
+        right = np.concatenate([others, np.repeat(given.prod(0)[None], rows - 4, 0)]) * weights
+        edges[f"the gradient of a product with {zeros}"] = (
+            slope(lambda y: jnp.prod(y, axis=0)),
+            (padded,),
+            right.astype(np.float32),
+        )
+    place = np.arange(1, 2 * rows + 1, dtype=np.float32).reshape(rows, 2)
+    for reverse in (False, True):
+        turned = place if reverse else place[::-1]
+        sums = np.cumsum(turned, axis=0)
+        edges[f"the gradient of a running sum, reverse={reverse}"] = (
+            slope(lambda y, reverse=reverse: lax.cumsum(y, axis=0, reverse=reverse)),
+            (host,),
+            sums if reverse else sums[::-1],
+        )
+    edges["the gradient of a padded array and of the padding value"] = (
+        lambda y: jax.grad(lambda z, v: (lax.pad(z, v, ((1, 0, 1), (0, 2, 0))) ** 2).sum(), argnums=(0, 1))(
+            y, jnp.float32(3)
+        ),
+        (host,),
+        (2 * host, np.float32(6 * (2 * rows * 4 - 2 * rows))),
+    )
+    keys, carried = (np.arange(rows) * 5 % rows).astype(np.float32), np.arange(rows, dtype=np.float32)
+    order = np.argsort(keys, kind="stable")
+    edges["the tangents that an order carries along"] = (
+        lambda k, v: jax.jvp(lambda k, v: lax.sort((k, v), num_keys=1), (k, v), (2 * v, v + 1))[1],
+        (keys, carried),
+        ((2 * carried)[order], (carried + 1)[order]),
+    )
+    agree(mesh, edges, a)
+    z = np.resize(np.array([3 + 4j, -6 + 8j, 5 - 12j, -4 - 3j], np.complex64), rows)
+    odd = np.concatenate([np.arange(rows) % 5, [7.0]]).astype(np.float32)
+    transposed = np.array(
+        [np.real(np.sum(np.fft.rfft(e) * np.arange(1, len(odd) // 2 + 2))) for e in np.eye(len(odd))]
+    )
+    loose = {
+        "the gradient of the size of a complex number": (
+            lambda y: jax.grad(lambda v: jnp.abs(v).sum())(y),
+            (z,),
+            (z.conj() / np.abs(z)).astype(np.complex64),
+        ),
+        "the gradient of a Fourier transform of odd length": (
+            lambda y: jax.grad(
+                lambda v: jnp.real(
+                    (jnp.fft.rfft(jnp.append(v, 7.0)) * jnp.arange(1, len(odd) // 2 + 2)).sum()
+                )
+            )(y),
+            (odd[:-1],),
+            transposed[:-1],
+        ),
+    }
+    agree(mesh, loose, a, compare=close)
+    return jax.jit(over(mesh, a))(x)
+
+
+def _padding_value(mesh, a, x):
+    """The gradient of the value with which a constant array is padded."""
+    rows = rows_of(mesh, a)
+    host = column([2, 5, 5, 0], rows, np.float32)
+    edges: dict[str, Any] = {
+        "the gradient of a padding value": (
+            lambda y: jax.grad(lambda v: (lax.pad(y, v, ((1, 0, 1), (0, 2, 0))) ** 2).sum())(jnp.float32(3)),
+            (host,),
+            np.float32(6 * (2 * rows * 4 - 2 * rows)),
+        )
+    }
+    agree(mesh, edges, a)
+    return jax.jit(over(mesh, a))(x)
+
+
+def _places(mesh, a, x):
+    """Reads and writes exactly at the end and just past it, repeated places, and updates that hang over."""
+    rows = rows_of(mesh, a)
+    host = np.arange(1, rows + 1, dtype=np.int32)
+    past = np.array([rows, 0, rows + 3, -rows - 1])
+    clipped = np.clip(past, 0, rows - 1)
+    dropped, added, many = host.copy(), host.copy(), host.copy()
+    dropped[0] = 20
+    np.add.at(added, clipped, [10, 20, 30, 40])
+    np.multiply.at(many, [1, 1, 2, 1], [2, 3, 5, 7])
+    hanging = host.copy()
+    hanging[-3:] = 7
+    sorted_places = np.array([0, 2, 2, 2, rows - 1])
+    sums = host.copy()
+    np.add.at(sums, sorted_places, [1, 2, 3, 4, 5])
+    values = jnp.array([10, 20, 30, 40])
+    edges: dict[str, Any] = {
+        "a write past the end": (
+            lambda y: y.at[past].set(values, mode="drop", wrap_negative_indices=False),
+            (host,),
+            dropped,
+        ),
+        "an addition past the end, clipped": (
+            lambda y: y.at[past].add(values, mode="clip", wrap_negative_indices=False),
+            (host,),
+            added,
+        ),
+        "a read past the end": (
+            lambda y: y.at[past].get(mode="fill", fill_value=-7, wrap_negative_indices=False),
+            (host,),
+            np.array([-7, 1, -7, -7], np.int32),
+        ),
+        "factors of one place": (
+            lambda y: y.at[jnp.array([1, 1, 2, 1])].multiply(jnp.array([2, 3, 5, 7])),
+            (host,),
+            many,
+        ),
+        "an update that hangs over the end": (
+            lambda y: lax.dynamic_update_slice(y, jnp.full(3, 7, y.dtype), (rows - 1,)),
+            (host,),
+            hanging,
+        ),
+        "additions in sorted places": (
+            lambda y: y.at[sorted_places].add(jnp.arange(1, 6), indices_are_sorted=True),
+            (host,),
+            sums,
+        ),
+        "pieces side by side": (
+            lambda y, z: jnp.concatenate([y, y[: rows // 2], z, y[1:]]),
+            (host, np.repeat(host, 2)),
+            np.concatenate([host, host[: rows // 2], np.repeat(host, 2), host[1:]]),
+        ),
+        "arrays of two lengths side by side": (
+            lambda y, z: (jnp.concatenate([y, z]), jnp.append(z, y)),
+            (host, np.repeat(host, 2)),
+            (np.concatenate([host, np.repeat(host, 2)]), np.concatenate([np.repeat(host, 2), host])),
+        ),
+        "the rows from the last": (lambda y: jnp.stack(list(reversed(y))), (host,), host[::-1]),
+        "the largest of segments": (
+            lambda y: jax.ops.segment_max(-1.0 * y, np.arange(rows) % 3 * 2, num_segments=6),
+            (host,),
+            np.array([-1, -np.inf, -2, -np.inf, -3, -np.inf], np.float32),
+        ),
+    }
+    agree(mesh, edges, a)
+    return jax.jit(over(mesh, a))(x)
+
+
+def _kinds(mesh, a, x):
+    """Signs of zero, casts at the ends of narrow dtypes, promotions of two narrow dtypes, and shifts by the width."""
+    rows = rows_of(mesh, a)
+    zeros = np.resize(np.array([0.0, -0.0, 2.0], np.float32), rows)
+    halves = np.resize(np.array([1, 2, 3], np.float16), rows)
+    short = halves.astype(jnp.bfloat16)
+    whole = np.resize(np.array([-128, -1, 1, 127], np.int8), rows)
+    large = np.resize(np.array([448, 1000, -1000, 480, 16, -np.inf], np.float32), rows)
+    edges: dict[str, Any] = {
+        "numbers beyond the largest of float8": (
+            lambda y: y.astype(jnp.float8_e4m3fn).astype(jnp.float32),
+            (large,),
+            np.where(np.abs(large) > 464, np.nan, large).astype(np.float32),
+        ),
+        "1 over a negated zero": (
+            lambda y: jnp.sign(1 / -y),
+            (zeros,),
+            np.where((zeros == 0) & np.signbit(zeros), 1, -1).astype(np.float32),
+        ),
+        "bfloat16 and float16 together": (lambda p, q: p + q, (short, halves), 2 * halves.astype(np.float32)),
+        "a choice with a Python number": (
+            lambda p, q: (jnp.where(p > 1, p, 0.0), jnp.where(q > 1, q, 0.0)),
+            (short, halves),
+            (
+                np.where(short > 1, short, 0).astype(jnp.bfloat16),
+                np.where(halves > 1, halves, 0).astype(np.float16),
+            ),
+        ),
+        "shifts by the width and more": (
+            lambda y: (
+                lax.shift_right_arithmetic(y, jnp.full_like(y, 8)),
+                lax.shift_right_logical(y, jnp.full_like(y, 9)),
+                lax.shift_left(y, jnp.full_like(y, 8)),
+            ),
+            (whole,),
+            (np.where(whole < 0, -1, 0).astype(np.int8), np.zeros(rows, np.int8), np.zeros(rows, np.int8)),
+        ),
+        "a product of bfloat16 as float32": (
+            lambda p, q: lax.dot(p, q, preferred_element_type=jnp.float32),
+            (np.full((rows, rows), 1.5, jnp.bfloat16), np.full((rows, rows), 1.0078125, jnp.bfloat16)),
+            np.full((rows, rows), rows * 1.5 * 1.0078125, np.float32),
+        ),
+    }
+    agree(mesh, edges, a)
+    return jax.jit(over(mesh, a))(x)
+
+
+def _networks(mesh, a, x):
+    """Grouped products with rows of no group, dilated windows with uneven padding, negative windows, and attention,
+    softmax and logarithms of sums with rare options."""
+    rows = rows_of(mesh, a)
+    tall = (np.arange(rows * 4).reshape(rows, 4) % 5 - 2).astype(np.float32)
+    groups = np.array([2, 0, rows - 5], np.int32)
+    weights = np.arange(3 * 4 * 2).reshape(3, 4, 2).astype(np.float32) % 7 - 3
+    member = np.repeat([0, 1, 2], groups)
+    grouped = np.zeros((rows, 2), np.float32)
+    grouped[: len(member)] = np.einsum("ri,rio->ro", tall[: len(member)], weights[member])
+    line = (np.arange(rows) * 3 % 7 - 9).astype(np.float32)
+    padded = np.concatenate([[0], line, [0, 0, 0]])
+    kernel = np.array([1, 2, -1], np.float32)
+    dilated = np.array([sum(kernel[k] * padded[i + 2 * k] for k in range(3)) for i in range(len(padded) - 4)])
+    lowest = np.concatenate([[-np.inf], line, [-np.inf]])
+    mask = np.add.outer(np.arange(rows), np.arange(4)) % 3 > 0
+    edges: dict[str, Any] = {
+        "a grouped product with rows of no group": (
+            lambda y: lax.ragged_dot(y, weights, groups, precision="highest"),
+            (tall,),
+            grouped,
+        ),
+        "a dilated window with uneven padding": (
+            lambda y: lax.conv_general_dilated(
+                y[None, None], kernel[None, None], (1,), [(1, 3)], rhs_dilation=(2,), precision="highest"
+            )[0, 0],
+            (line,),
+            dilated.astype(np.float32),
+        ),
+        "the largest of negative windows": (
+            lambda y: lax.reduce_window(y, -jnp.inf, lax.max, (3,), (1,), ((1, 1),)),
+            (line,),
+            np.array([lowest[i : i + 3].max() for i in range(rows)], np.float32),
+        ),
+        "an implicit order of letters": (lambda y: jnp.einsum("ba", y), (tall,), tall.T),
+    }
+    agree(mesh, edges, a)
+    scores = tall.astype(np.float64)
+    powers = np.exp(scores)
+    signed = (np.where(mask, powers, -powers)).sum(0)
+    few = np.linspace(-1, 1, 2 * 1 * 4).reshape(1, 2, 1, 4)
+    keys = np.linspace(-1, 1, 5 * 4).reshape(1, 5, 1, 4)[:, ::-1]
+    product = np.einsum("bqhd,bkhd->bhqk", few, keys) / 2
+    product = np.where(np.tril(np.ones((2, 5), bool)), product, -np.inf)
+    seen = np.exp(product - product.max(-1, keepdims=True))
+    attended = np.einsum("bhqk,bkhd->bqhd", seen / seen.sum(-1, keepdims=True), keys)
+    lower = np.tril(np.arange(16).reshape(4, 4) % 5 - 2.0)
+    unit = np.where(np.eye(4, dtype=bool), 1, lower)
+    loose: dict[str, Any] = {
+        "a softmax of chosen elements": (
+            lambda y, m: jax.nn.softmax(y, axis=0, where=m),
+            (tall, mask),
+            np.where(mask, powers, 0) / np.where(mask, powers, 0).sum(0),
+        ),
+        "the sign of a sum of powers": (
+            lambda y, m: jax.scipy.special.logsumexp(
+                y, axis=0, b=jnp.where(m, 1.0, -1.0), keepdims=True, return_sign=True
+            ),
+            (tall, mask),
+            (np.log(np.abs(signed))[None], np.sign(signed)[None]),
+        ),
+        "attention of fewer queries than keys": (
+            lambda y: jax.nn.dot_product_attention(
+                *(jnp.asarray(v, jnp.float32) for v in (few, keys, keys)), is_causal=True
+            )
+            + 0 * y[0, 0],
+            (tall,),
+            attended,
+        ),
+        "a triangular solution with a unit diagonal": (
+            lambda y: lax.linalg.triangular_solve(
+                jnp.asarray(lower, jnp.float32), y, left_side=False, lower=True, transpose_a=True, unit_diagonal=True
+            ),
+            (tall,),
+            np.linalg.solve(unit, scores.T).T,
+        ),
+    }  # fmt: skip
+    agree(mesh, loose, a, compare=close)
+    return jax.jit(over(mesh, a))(x)
+
+
+def _control(mesh, a, x):
+    """Loops that do not run, remainders of unrolled and batched loops, the last of many branches, and batches of
+    conditions and loops."""
+    rows = rows_of(mesh, a)
+    host = np.arange(1, rows + 1, dtype=np.float32)
+    seven = np.resize(host, 7)
+    ends = np.arange(rows) % 4
+    bad = np.where(np.arange(rows) % 2 == 0, host, np.nan).astype(np.float32)
+    products = np.cumprod(np.resize([1.0, 2, 1, 0.5], (3, 4)), axis=1)
+
+    def counted(y):
+        return jax.vmap(
+            lambda v, n: lax.while_loop(
+                lambda s: s[2] < n, lambda s: (2 * s[0], s[1] / 2, s[2] + 1), (v, jnp.stack([v, 2 * v]), 0)
+            )[:2]
+        )(y, jnp.asarray(ends))
+
+    def scanned(y):
+        return lax.scan(lambda c, v: (c + v, c), jnp.float32(0), jnp.resize(y, 7), reverse=True, unroll=3)
+
+    before = np.concatenate([np.cumsum(seven[::-1])[::-1][1:], [0]])
+    branches = [lambda v, k=k: v * (k + 1) for k in range(7)]
+    pair = (np.resize(host, (3, 4)), np.resize(host[::-1], (3, 4)))
+
+    def together(p, q):
+        return p[0] * q[0], p[0] * q[1] + p[1]
+
+    running = [np.zeros((3, 4)), np.zeros((3, 4))]
+    state: Any = (np.ones(3), np.zeros(3))
+    for i in range(3, -1, -1):
+        one = (pair[0][:, i] % 3, pair[1][:, i])
+        state = (state[0] * one[0], state[0] * one[1] + state[1])
+        running[0][:, i], running[1][:, i] = state
+    edges: dict[str, Any] = {
+        "a loop with a bound that is traced and 0": (
+            lambda y: lax.fori_loop(0, (y[0] - 1).astype(jnp.int32), lambda i, v: v + 1, y),
+            (host,),
+            host,
+        ),
+        "loops of no step": (
+            lambda y: lax.fori_loop(3, 3, lambda i, v: v + 1, y)
+            + lax.scan(lambda c, _: (c + 1, c), y, None, length=0)[0],
+            (host,),
+            2 * host,
+        ),
+        "the branches of a long switch": (
+            lambda y: jnp.stack([lax.switch(k, branches, y[0]) for k in range(7)])
+            + jax.vmap(lambda k: lax.switch(k, branches, y[1]))(jnp.arange(7)),
+            (host,),
+            (np.arange(1, 8) * (host[0] + host[1])).astype(np.float32),
+        ),
+        "a batch of conditions beside NaN": (
+            lambda y: jax.vmap(lambda v: lax.cond(jnp.isnan(v), lambda w: jnp.float32(-1), lambda w: 2 * w, v))(y),
+            (bad,),
+            np.where(np.isnan(bad), -1, 2 * bad).astype(np.float32),
+        ),
+        "a batch of loops of other lengths": (
+            counted,
+            (host,),
+            (
+                (host * 2.0**ends).astype(np.float32),
+                (np.stack([host, 2 * host], 1) / 2.0 ** ends[:, None]).astype(np.float32),
+            ),
+        ),
+        "an unrolled loop from the end": (scanned, (host,), (np.float32(seven.sum()), before.astype(np.float32))),
+        "a loop in batches with a remainder": (
+            lambda y: lax.map(lambda v: v * v, jnp.resize(y, 7), batch_size=3),
+            (host,),
+            seven * seven,
+        ),
+        "a scan of pairs from the end": (
+            lambda y: lax.associative_scan(
+                together,
+                (jnp.asarray(pair[0] % 3) + 0 * y[0], jnp.asarray(pair[1]) + 0 * y[0]),
+                reverse=True,
+                axis=1,
+            ),
+            (host,),
+            tuple(r.astype(np.float32) for r in running),
+        ),
+        "a batch of running products": (
+            lambda y: jax.vmap(lambda v: lax.cumprod(v, axis=1), in_axes=1, out_axes=1)(
+                jnp.broadcast_to(jnp.asarray(np.resize([1.0, 2, 1, 0.5], (3, 4)), jnp.float32)[:, None], (3, 2, 4))
+            ) + 0 * y[0],
+            (host,),
+            np.repeat(products[:, None], 2, 1).astype(np.float32),
+        ),
+        "what a batch leaves as it is": (
+            lambda y: jax.vmap(lambda v: y[:3] + 0, out_axes=-1)(y),
+            (host,),
+            np.repeat(host[:3, None], rows, 1),
+        ),
+    }  # fmt: skip
+    agree(mesh, edges, a)
+    return jax.jit(over(mesh, a))(x)
+
+
+def _calls(mesh, a, x):
+    """Second calls with other static arguments, donation of several names, rules in a batch, leaves that are None, and
+    keys of random numbers."""
+    rows = rows_of(mesh, a)
+    host = np.arange(1, rows + 1, dtype=np.float32)
+    y = jax.device_put(host, at(mesh, a))
+
+    scaled = jax.jit(lambda v, k, more: v * k + more, static_argnums=(1, 2))
+    for k, more in ((2, 3), (2, 4), (5, 4), (2, 3)):
+        same_as(
+            np.asarray(scaled(y, k, more)),
+            host * k + more,
+            f"a call with the static arguments {k} and {more}",
+        )
+    both = jax.jit(lambda p, q: (p + 1, q + 2), donate_argnames=("p", "q"))
+    p, q = jax.device_put(host, at(mesh, a)), jax.device_put(2 * host, at(mesh, a))
+    same_as(np.asarray(both(p=p, q=q)[1]), 2 * host + 2, "a result of donated arguments")
+    wrong(
+        p.is_deleted() != q.is_deleted(),
+        f"of two donated names deleted are {p.is_deleted()} and {q.is_deleted()}",
+    )
+
+    @jax.custom_vjp
+    def product(v, w):
+        return v * w
+
+    product.defvjp(lambda v, w: (v * w, (v, w)), lambda kept, c: (c * kept[1], c * kept[0]))
+    batched = jax.vmap(product, in_axes=(0, None))
+    slopes = jax.jit(
+        jax.grad(lambda v, w: (batched(v, w) * jnp.arange(1.0, rows + 1)).sum(), argnums=(0, 1))
+    )(y, jnp.float32(3))
+    same_as(np.asarray(slopes[0]), 3 * host, "the gradient of a rule by a batch")
+    same_as(
+        np.asarray(slopes[1]),
+        np.float32((host * host).sum()),
+        "the gradient of a rule by what a batch shares",
+    )
+    tree = jax.tree.map(lambda v: 7 if v is None else v, {"p": None, "q": 1}, is_leaf=lambda v: v is None)
+    wrong(tree != {"p": 7, "q": 1}, f"a tree with a leaf that is None becomes {tree}")
+    for make in (jax.random.key, jax.random.PRNGKey):
+        for count in (3, 4, 7):
+            keys = jax.jit(lambda k, count=count: jax.random.split(k, count))(make(5))
+            words = np.asarray(jax.random.key_data(keys) if make is jax.random.key else keys).reshape(
+                count, -1
+            )
+            wrong(len(np.unique(words, axis=0)) != count, f"of {count} keys two are the same")
+        drawn = [
+            np.asarray(jax.random.bits(jax.random.fold_in(make(5), np.uint32(data)), (4,)))
+            for data in (1, 2**31 + 1, 2**32 - 1, 2**31 - 1)
+        ]
+        wrong(len(np.unique(drawn, axis=0)) != 4, "numbers folded into a key give the same draws")
+    return jax.jit(over(mesh, a))(x)
+
+
+FUNCTION_EDGES: dict[str, Callable[..., Any]] = {
+    "orders": _orders,
+    "sums": _sums,
+    "slopes": _slopes,
+    "padding_value": _padding_value,
+    "places": _places,
+    "kinds": _kinds,
+    "networks": _networks,
+    "control": _control,
+    "calls": _calls,
+}
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
+
+
+class FunctionEdge(ProgramForm):
+    """One sharded program, with checks of functions at their edges: ties, NaN, nothing, zero, the end, the last."""
+
+    name = "function_edge"
+    forms = FUNCTION_EDGES
+    two_axes: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def host(mesh, x, *, form, axis):
+        return FUNCTION_EDGES[form](mesh, axis, jax.device_put(x, at(mesh, axis)))
