@@ -164,7 +164,9 @@ def test_every_listed_issue_is_well_formed_and_fits_cases(entry):
         assert any(mode in OPERATIONS[o].modes for p in ran for o in fnmatch.filter(OPERATIONS, p)), mode
     for pattern in listed.cases:
         only = Issue(**{**entry, "cases": [pattern]})
-        assert any(known_issues.covers_a_case(only, n, processes) for n in (8, 6, 4, 64, 16, 3, 2, 1)), pattern
+        assert any(known_issues.covers_a_case(only, n, processes) for n in (8, 6, 4, 64, 16, 3, 2, 1)), (
+            pattern
+        )
 
 
 @pytest.mark.parametrize("link", sorted({i.link for i in ISSUES} | {e for i in ISSUES for e in i.earlier}))

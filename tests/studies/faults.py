@@ -37,7 +37,16 @@ def load_families() -> None:
     """Import the modules that add faults to the catalogue."""
     names = ("results", "functions", "calls", "communication", "programs", "transforms", "values", "breadth")
     names += ("features", "options", "conditions", "uses", "settings", "corners", "combinations", "nesting")
-    names += ("meetings", "partitions", "rarities", "rare_options", "bit_patterns", "reports", "libraries", "edges")
+    names += (
+        "meetings",
+        "partitions",
+        "rarities",
+        "rare_options",
+        "bit_patterns",
+        "reports",
+        "libraries",
+        "edges",
+    )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")
 
