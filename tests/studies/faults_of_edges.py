@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import serialize_executable
 
 from tests.studies.faults_of_conditions import changed, form
 from tests.studies.planting import fault
@@ -202,6 +203,15 @@ def the_results_of_auto_axes_have_the_sharding_of_the_first():
         return real(f, out_sharding=out_sharding, **options)
 
     return changed(jax.sharding, "auto_axes", call)
+
+
+@fault(**place("unused_arguments"))
+def a_loaded_program_takes_the_argument_that_it_does_not_use_last():
+    def call(real, *stored):
+        program = real(*stored)
+        return lambda first, *others: program(first, *others[::-1])
+
+    return changed(serialize_executable, "deserialize_and_load", call)
 
 
 @fault(**place("gradients"))

@@ -167,7 +167,7 @@ def _made_of_parts(mesh, a, x):
 
 
 def _several_results(mesh, a, x):
-    """Each result has its own sharding: of dictionaries, of auto_axes, of unused arguments, of exported programs."""
+    """Each result has its own sharding: of dictionaries, of auto_axes, of batches, of exported programs."""
     names = mesh.axis_names
     first, n = names[0], mesh.size
     host = np.arange(n * n, dtype=np.float32).reshape(n, n)
@@ -184,18 +184,6 @@ def _several_results(mesh, a, x):
         results = jax.jit(jax.sharding.auto_axes(lambda v: (v * 2, v.T, v + 1), out_sharding=out))(z)
     for result, spec, right in zip(results, out, (host * 2, host.T, host + 1), strict=True):
         parts_are(result, explicit, spec, right, f"a result of auto_axes over {spec}")
-    given = (P(a), P(None, first), P(a, None))
-    compiled = (
-        jax.jit(lambda p, unused, q: p @ q, in_shardings=tuple(at(mesh, *s) for s in given))
-        .lower(host, host, host)
-        .compile()
-    )
-    for number, (sharding, spec) in enumerate(zip(compiled.input_shardings[0], given, strict=True)):
-        if number != 1 and sharding is not None:
-            wrong(
-                not sharding.is_equivalent_to(at(mesh, *spec), 2),
-                f"the sharding of argument {number} beside an unused one is {sharding}",
-            )
     batch = jax.jit(
         jax.vmap(
             lambda row: lax.with_sharding_constraint(row * 2, at(mesh)),
@@ -224,6 +212,34 @@ def _several_results(mesh, a, x):
         {"stop": "bool", "step": "int32"},
         "what is sent",
     )
+    return jax.jit(over(mesh, a))(x)
+
+
+def _unused_arguments(mesh, a, x):
+    """A program that does not use one of its arguments: the shardings of the others, and the program stored and loaded
+    again."""
+    from jax.experimental import serialize_executable
+
+    first, n = mesh.axis_names[0], mesh.size
+    host = np.arange(n * n, dtype=np.float32).reshape(n, n)
+    y = jax.device_put(host, at(mesh, a))
+    given = (P(a), P(None, first), P(None, a))
+    places = tuple(at(mesh, *spec) for spec in given)
+    compiled = jax.jit(lambda p, never, q: p @ q, in_shardings=places).lower(host, host, host).compile()
+    for number in (0, 2):
+        sharding = compiled.input_shardings[0][number]
+        wrong(
+            not sharding.is_equivalent_to(places[number], 2),
+            f"the sharding of argument {number} beside an unused one is {sharding}",
+        )
+    unused = jax.jit(lambda p, never, q: p - 2 * q).lower(y, y, y).compile()
+    for program in (
+        unused,
+        serialize_executable.deserialize_and_load(*serialize_executable.serialize(unused)),
+    ):
+        parts_are(
+            program(y, y * 0, y * 5), mesh, P(a), -9 * host, "what a program with an unused argument gives"
+        )
     return jax.jit(over(mesh, a))(x)
 
 
@@ -284,6 +300,7 @@ PLACEMENT_EDGES: dict[str, Callable[..., Any]] = {
     "moves": _moves,
     "made_of_parts": _made_of_parts,
     "several_results": _several_results,
+    "unused_arguments": _unused_arguments,
     "gradients": _gradients,
 }
 """Each function takes the mesh, its last axis, and the input sharded over that axis."""
