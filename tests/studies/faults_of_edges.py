@@ -159,6 +159,16 @@ def the_last_of_many_branches_is_the_one_before():
     return changed(lax, "switch", call)
 
 
+@fault(**edge("explicit"))
+def a_maximum_over_explicit_axes_starts_from_zero():
+    def call(real, a, *rest, **options):
+        found = real(a, *rest, **options)
+        typed = any(jax.typeof(a).sharding.spec)
+        return jnp.maximum(found, jnp.zeros_like(found)) if typed else found
+
+    return changed(jnp, "max", call)
+
+
 @fault(**edge("calls"))
 def data_folded_into_a_key_loses_its_highest_bit():
     return changed(jax.random, "fold_in", lambda real, key, data: real(key, np.uint32(data & 0x7FFFFFFF)))

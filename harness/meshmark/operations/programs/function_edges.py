@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.programs.collective_options import same_as
 from meshmark.operations.programs.forms import ProgramForm, at, over
@@ -409,7 +411,7 @@ def _networks(mesh, a, x):
     agree(mesh, edges, a)
     scores = tall.astype(np.float64)
     powers = np.exp(scores)
-    signed = (np.where(mask, powers, -powers)).sum(0)
+    signed = np.where(mask, powers, -3 * powers).sum(0)
     few = np.linspace(-1, 1, 2 * 1 * 4).reshape(1, 2, 1, 4)
     keys = np.linspace(-1, 1, 5 * 4).reshape(1, 5, 1, 4)[:, ::-1]
     product = np.einsum("bqhd,bkhd->bhqk", few, keys) / 2
@@ -426,7 +428,7 @@ def _networks(mesh, a, x):
         ),
         "the sign of a sum of powers": (
             lambda y, m: jax.scipy.special.logsumexp(
-                y, axis=0, b=jnp.where(m, 1.0, -1.0), keepdims=True, return_sign=True
+                y, axis=0, b=jnp.where(m, 1.0, -3.0), keepdims=True, return_sign=True
             ),
             (tall, mask),
             (np.log(np.abs(signed))[None], np.sign(signed)[None]),
@@ -548,6 +550,35 @@ def _control(mesh, a, x):
     return jax.jit(over(mesh, a))(x)
 
 
+def _explicit(mesh, a, x):
+    """Over Explicit axes: extremes of negative numbers, products, orders and reversals along the sharded dimension."""
+    rows = rows_of(mesh, a)
+    typed = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Explicit,) * len(mesh.axis_names))
+    host = -1 - (np.arange(rows * 4) * 7 % (rows * 4 + 1)).reshape(rows, 4).astype(np.float32)
+    signs = np.where(host % 3 == 0, -1, 1).astype(np.float32)
+    for kind in (np.float32, np.int32, jnp.bfloat16):
+        given, wide = host.astype(kind), host.astype(kind).astype(np.float32)
+        edges: dict[str, Any] = {
+            f"{name} of negative {np.dtype(kind)}": (
+                lambda y, name=name: getattr(jnp, name)(y, axis=0),
+                getattr(np, name)(wide, axis=0).astype(np.int32 if name.startswith("arg") else kind),
+            )
+            for name in ("max", "min", "argmax", "argmin")
+        }
+        edges[f"reversed rows of {np.dtype(kind)}"] = (lambda y: y[::-1], given[::-1])
+        edges[f"a reversed matrix of {np.dtype(kind)}"] = (lambda y: lax.rev(y, (0, 1)), given[::-1, ::-1])
+        with jax.set_mesh(typed):
+            placed = jax.device_put(given, NamedSharding(typed, P(a)))
+            for name, (function, expected) in edges.items():
+                for way, found in (("compiled", jax.jit(function)(placed)), ("eager", function(placed))):
+                    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+                        same_as(np.asarray(one), other, f"{name}, {way},")
+    with jax.set_mesh(typed):
+        placed = jax.device_put(signs, NamedSharding(typed, P(a)))
+        same_as(np.asarray(jax.jit(lambda y: y.prod(0))(placed)), signs.prod(0), "a product of signs")
+    return jax.jit(over(mesh, a))(x)
+
+
 def _calls(mesh, a, x):
     """Second calls with other static arguments, donation of several names, rules in a batch, leaves that are None, and
     keys of random numbers."""
@@ -611,6 +642,7 @@ FUNCTION_EDGES: dict[str, Callable[..., Any]] = {
     "kinds": _kinds,
     "networks": _networks,
     "control": _control,
+    "explicit": _explicit,
     "calls": _calls,
 }
 """Each function takes the mesh, its last axis, and the input sharded over that axis."""
