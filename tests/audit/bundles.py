@@ -19,7 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 from meshmark.levels import counters, statements
-from meshmark.publish import field_checks, file_checks, validate
+from meshmark.publish import field_checks, file_checks, totals, validate
 from meshmark.publish.bundles import Bundle, File
 from meshmark.publish.lines import as_records
 from meshmark.publish.review import Review
@@ -193,16 +193,16 @@ def sealed(one: Honest, files: Files, product: Line) -> Bundle:
         made.files[name] = File(name, text.encode("utf-8", "surrogatepass"))
     made.files[results.PRODUCT] = File(results.PRODUCT, results.product_text(product).encode())
     read = {name: list(enumerate(lines, 1)) for name, lines in files.items()}
-    statement, totals = None, {}
+    statement, summed = None, {}
     try:
         environment = json.dumps(file_checks.environment_content(read)).encode()
         made.files[results.ENVIRONMENT] = File(results.ENVIRONMENT, environment)
-        totals = totals.add_up(read)
+        summed = totals.add_up(read)
         judged = [found for lines in read.values() if (found := as_records(lines)).runs]
         statement = statements.statement(judged).to_json()
     except (statements.LevelError, ValueError, KeyError, TypeError, AttributeError):
         pass  # no line of a record file, which the schema says, or no level
-    manifest = {"schema": 1, "totals": totals, "statement": statement}
+    manifest = {"schema": 1, "totals": summed, "statement": statement}
     manifest["files"] = {
         name: {"sha256": hashlib.sha256(file.data).hexdigest(), "bytes": len(file.data)}
         for name, file in made.files.items()
