@@ -3,9 +3,9 @@
 of a batch, and of complex numbers. One program has all of them.
 
 The program is that of `programs.forms`: f(x) = x * s(x). A collective is a linear function of the blocks of all
-devices. NumPy computes it for the blocks, and, from its matrix, the product with the transposed matrix. JAX's values,
-tangents (`jax.jvp`) and cotangents (`jax.vjp`, inside of a shard_map that does not check what varies) must be those
-numbers. All are whole, so they are exact.
+devices. NumPy computes it and its transpose for the blocks of all devices. JAX's values, tangents (`jax.jvp`) and
+cotangents (`jax.vjp`, inside of a shard_map that does not check what varies) must be those numbers. All are whole, so
+they are exact.
 """
 
 from __future__ import annotations
@@ -24,6 +24,13 @@ from meshmark.operations.programs.forms import ProgramForm, at, over
 
 Peers = Mapping[int, Sequence[int]]
 """The members of the group of each device, in the order of the group."""
+
+
+Transposed = Callable[[np.ndarray, Peers, tuple[int, ...]], np.ndarray]
+"""Takes cotangents, the groups and the shape of all blocks."""
+
+Linear = tuple[Callable[..., Any], Callable[[np.ndarray, Peers], np.ndarray], Transposed]
+"""A collective, and what it and its transpose do with the blocks [n, rows, columns] of all devices."""
 
 
 def gathered(x: np.ndarray, peers: Peers, axis: int, tiled: bool) -> np.ndarray:
@@ -53,55 +60,67 @@ def exchanged(x: np.ndarray, peers: Peers, axis: int) -> np.ndarray:
     )
 
 
-Linear = tuple[Callable[..., Any], Callable[[np.ndarray, Peers], np.ndarray]]
+def returned(define: Callable[[np.ndarray, Peers], np.ndarray]) -> Transposed:
+    """The transposed function of one that moves numbers: each cotangent goes back to the place that was read. A place
+    of no number is 0."""
+
+    def transposed(cotangent: np.ndarray, peers: Peers, shape: tuple[int, ...]) -> np.ndarray:
+        size = int(np.prod(shape))
+        places = define(np.arange(1, size + 1).reshape(shape), peers)
+        sums = np.zeros(size + 1, cotangent.dtype)
+        np.add.at(sums, places, cotangent)
+        return sums[1:].reshape(shape)
+
+    return transposed
+
+
+def moving(function: Callable[..., Any], define: Callable[[np.ndarray, Peers], np.ndarray]) -> Linear:
+    """A collective that moves numbers."""
+    return function, define, returned(define)
+
 
 COLLECTIVES: Mapping[str, Linear] = {
-    "psum": (lambda b, a, **g: lax.psum(b, a, **g), summed),
-    "all_gather": (
-        lambda b, a, **g: lax.all_gather(b, a, axis=1, **g),
-        lambda x, peers: gathered(x, peers, 1, False),
-    ),
-    "all_gather, tiled": (
-        lambda b, a, **g: lax.all_gather(b, a, axis=-1, tiled=True, **g),
-        lambda x, peers: gathered(x, peers, 1, True),
-    ),
+    "psum": (lambda b, a, **g: lax.psum(b, a, **g), summed, lambda c, peers, shape: summed(c, peers)),
     "psum_scatter": (
         lambda b, a, **g: lax.psum_scatter(b, a, scatter_dimension=0, tiled=True, **g),
         scattered,
+        lambda c, peers, shape: gathered(c, peers, 0, True),
     ),
-    "all_to_all": (
+    "all_gather": moving(
+        lambda b, a, **g: lax.all_gather(b, a, axis=1, **g),
+        lambda x, peers: gathered(x, peers, 1, False),
+    ),
+    "all_gather, tiled": moving(
+        lambda b, a, **g: lax.all_gather(b, a, axis=-1, tiled=True, **g),
+        lambda x, peers: gathered(x, peers, 1, True),
+    ),
+    "all_to_all": moving(
         lambda b, a, **g: lax.all_to_all(b, a, 0, 1, tiled=True, **g),
         lambda x, peers: exchanged(x, peers, 1),
     ),
-    "all_to_all along one axis": (
+    "all_to_all along one axis": moving(
         lambda b, a, **g: lax.all_to_all(b, a, 0, 0, tiled=True, **g),
         lambda x, peers: exchanged(x, peers, 0),
     ),
 }
-"""name -> (the collective of a block [rows, columns] over an axis, its NumPy definition for all blocks).
+"""By name: a collective of a block [rows, columns] over an axis, its definition, and that of its transpose."""
 
-The blocks are an array [n, rows, columns, ...]."""
+
+def averaged(x: np.ndarray, peers: Peers) -> np.ndarray:
+    """The mean of the blocks of each group."""
+    return summed(x, peers) / len(next(iter(peers.values())))
+
 
 MEAN: Mapping[str, Linear] = {
-    "pmean": (
-        lambda b, a, **g: lax.pmean(b, a, **g),
-        lambda x, peers: np.stack([sum(x[k] for k in peers[i]) / len(peers[i]) for i in range(len(x))]),
-    ),
+    "pmean": (lambda b, a, **g: lax.pmean(b, a, **g), averaged, lambda c, peers, shape: averaged(c, peers))
 }
 
 
-def blocks(n: int, rows: int, kind: Any) -> np.ndarray:
-    """[n, rows, 3]: distinct whole numbers of both signs, which each group size up to 8 divides (but for complex
-    numbers, whose parts differ)."""
-    count = n * rows * 3
-    found = (np.arange(count) * 7 % (count + 1) - count // 2).reshape(n, rows, 3)
-    return (found + 1j * found[::-1] if np.dtype(kind).kind == "c" else found).astype(kind)
-
-
-def transposed(define: Any, x: np.ndarray, peers: Peers, cotangent: np.ndarray) -> np.ndarray:
-    """The product of a cotangent and the matrix of a linear function of blocks."""
-    unit = np.eye(x.size).reshape(*x.shape, x.size)
-    return np.tensordot(cotangent, define(unit, peers), cotangent.ndim).reshape(x.shape)
+def blocks(n: int, rows: int, kind: Any, columns: int = 3) -> np.ndarray:
+    """[n, rows, columns]: whole numbers from -15 to 15, so that sums over a thousand devices are exact in float32. The
+    two parts of a complex number differ."""
+    found = (np.arange(n * rows * columns) * 7 % 31 - 15).reshape(n, rows, columns)
+    return (found + 1j * found[:, ::-1] if np.dtype(kind).kind == "c" else found).astype(kind)
 
 
 def compare(
@@ -116,14 +135,17 @@ def compare(
 
     run: maps a function of a block over the blocks [n, rows, 3] of arrays, and gives the results stacked."""
     size = len(next(iter(peers.values())))
-    for name, (function, define) in pairs.items():
+    for name, (function, define, transposed) in pairs.items():
         for kind in kinds:
-            x = blocks(n, 2 * size, kind) * (840 if name == "pmean" else 1)
+            # A sum beyond a narrow integer wraps: a cast from int64 does too, and one from a float is not defined.
+            wide = {"c": np.complex128, "f": np.float64}.get(np.dtype(kind).kind, np.int64)
+            times = size if name == "pmean" else 1  # so that means are whole
+            x = blocks(n, 2 * size, kind) * times
 
             def f(b, function=function):
                 return function(b, **options)
 
-            wanted = define(x.astype(np.complex128 if np.dtype(kind).kind == "c" else np.float64), peers)
+            wanted = define(x.astype(wide), peers)
             same_as(run(f, x), wanted.astype(kind), f"{name} of {np.dtype(kind)}")
             if np.dtype(kind).kind not in "fc":
                 continue
@@ -132,11 +154,10 @@ def compare(
                 wanted.astype(kind),
                 f"the tangent of {name} of {np.dtype(kind)}",
             )
-            cotangent = blocks(wanted.shape[0], wanted[0].size, kind)[..., 0].reshape(wanted.shape)
-            cotangent = cotangent * (840 if name == "pmean" else 1)
+            cotangent = blocks(n, 1, kind, wanted[0].size).reshape(wanted.shape) * times
             same_as(
                 run(lambda b, c, f=f: jax.vjp(f, b)[1](c)[0], x, cotangent),
-                transposed(define, x, peers, cotangent).astype(kind),
+                transposed(cotangent.astype(wide), peers, x.shape).astype(kind),
                 f"the cotangent of {name} of {np.dtype(kind)}",
             )
 
@@ -241,7 +262,7 @@ def _partial_permutations(mesh, a, x):
         def define(v, peers, source=source):
             return np.stack([v[source[j]] if j in source else np.zeros_like(v[j]) for j in range(len(v))])
 
-        pairs = {f"ppermute by {perm}": (lambda b, a, perm=perm: lax.ppermute(b, a, perm), define)}
+        pairs = {f"ppermute by {perm}": moving(lambda b, a, perm=perm: lax.ppermute(b, a, perm), define)}
         compare(run, pairs, n, {i: [i] for i in range(n)}, (np.int32, np.uint8, np.float32), a=a)
     turn = tuple((i + 1) % n for i in range(n))  # no inverse of itself
     given = np.arange(2 * n, dtype=np.int32).reshape(n, 2)
