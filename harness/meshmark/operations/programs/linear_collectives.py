@@ -274,20 +274,31 @@ def _partial_permutations(mesh, a, x):
     return jax.jit(over(mesh, a))(x)
 
 
-def _swapped_trees(mesh, a, x):
-    """Swaps of a tree along its last axis, which is another one in each leaf."""
+def _swapped(mesh, a, axis, order):
+    """Swap an axis of a matrix and of an array of three dimensions, which is transposed to that order before."""
     n = mesh.shape[a]
-    tree = (np.arange(n * n * 2).reshape(n, n * 2), np.arange(n * n * 6).reshape(n, n * 2, 3))
+    pair = (np.arange(n * n * 2).reshape(n, n * 2), np.arange(n * n * 6).reshape(n, n * 2, 3))
 
     def swapped(flat, deep):
-        b = {"flat": flat[0].reshape(n, 2).T, "deep": deep[0].reshape(n, 2, 3).transpose(1, 2, 0)}
-        there = lax.pswapaxes(b, a, -1)
+        tree = {"flat": flat[0].reshape(n, 2).T, "deep": deep[0].reshape(n, 2, 3).transpose(order)}
+        there = lax.pswapaxes(tree, a, axis)
         return jnp.concatenate([there["flat"].ravel(), there["deep"].ravel()])
 
-    found = replicated(mesh, a, swapped, *(t.astype(np.int32) for t in tree), check_vma=False)
-    flat, deep = tree[0].reshape(n, n, 2), tree[1].reshape(n, n, 2, 3)
-    rows = [[*flat[:, i].T.ravel(), *deep[:, i].transpose(1, 2, 0).ravel()] for i in range(n)]
-    same_as(found, np.array(rows, np.int32), "a swap of a tree along its last axis")
+    found = replicated(mesh, a, swapped, *(t.astype(np.int32) for t in pair), check_vma=False)
+    flat, deep = pair[0].reshape(n, n, 2), pair[1].reshape(n, n, 2, 3)
+    rows = [[*flat[:, i].T.ravel(), *deep[:, i].transpose(order).ravel()] for i in range(n)]
+    same_as(found, np.array(rows, np.int32), f"a swap of a tree along axis {axis}")
+
+
+def _swapped_trees(mesh, a, x):
+    """Swaps of a tree along the second axis of each leaf."""
+    _swapped(mesh, a, 1, (1, 0, 2))
+    return jax.jit(over(mesh, a))(x)
+
+
+def _negative_axes(mesh, a, x):
+    """Swaps of a tree along its last axis, which is another one in each leaf."""
+    _swapped(mesh, a, -1, (1, 2, 0))
     return jax.jit(over(mesh, a))(x)
 
 
@@ -298,6 +309,7 @@ LINEAR_COLLECTIVES: dict[str, Callable[..., Any]] = {
     "batch": _batch,
     "partial_permutations": _partial_permutations,
     "swapped_trees": _swapped_trees,
+    "negative_axes": _negative_axes,
 }
 """Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
