@@ -46,17 +46,26 @@ def test_the_first_view_answers_with_denominators(open_page):
     assert "no level" in text and f"/{listed:,}" in text  # the denominator is the must-pass list's
 
 
+@pytest.mark.parametrize("failing", [False, True])
 @pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 844)])
-def test_the_first_view_fits_one_screen(browser, tmp_path, width, height):
+def test_the_first_view_fits_one_screen(browser, tmp_path, width, height, failing):
+    """Also where every run fails, in several operations: on one real device of an older release, and on two machines
+    of the newest."""
     from meshmark.report import report
 
-    made_up.file(tmp_path / "in" / "verdicts.jsonl", made_up.run("aaaa"), made_up.judged())
+    bad = {(o, "auto"): ("fail", "3 of 9 elements differ") for o in ("psum", "matmul")} if failing else {}
+    bad |= {("all_gather", "manual"): ("error", "no such thing")} if failing else {}
+    real = made_up.run("cccc", "0.11.2", "NVIDIA H100 80GB HBM3", virtual=False, num_devices=1)
+    runs = [made_up.run("aaaa"), *([made_up.run("dddd", num_devices=4), real] if failing else [])]
+    for nth, run in enumerate(runs):
+        made_up.file(tmp_path / "in" / f"verdicts-{nth}.jsonl", run, made_up.judged(bad))
     made_up.file(tmp_path / "in" / "times.jsonl", made_up.run("bbbb"), made_up.timed(processes=6))
     report.write_pages(report.make_report(report.find_records([tmp_path / "in"]).sources), tmp_path / "out")
     tab = browser.new_page(viewport={"width": width, "height": height})
     tab.goto((tmp_path / "out" / "index.html").as_uri())
     tab.wait_for_selector("html[data-ready=yes]")
     assert tab.evaluate(LAST_LINE) <= height
+    assert ("failures that no list knows" in tab.inner_text("#answers")) == failing
     assert tab.locator(".card details[open]").count() == 0
     assert (tab.locator(".card > ul:visible").count() > 0) == (width > 640), "a phone shows them on demand"
     shows(tab, "#answers-cards", "of its ceiling")

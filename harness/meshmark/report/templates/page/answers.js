@@ -4,12 +4,14 @@ function badge(s) {
   const met = s.pass + s.known, v = s.unmet ? "fail" : s.missing ? "not_run" : s.known ? "known" : "pass";
   return el("li", { class: `v-${v}`, title: `must-pass list ${s.list}` }, `${SYMBOL[v]} ${s.level} ${count(met)}/${count(s.cases)}`, s.known ? ` · ${s.known} known` : "", s.missing ? ` · ${count(s.missing)} not judged` : "", s.unmet ? ` · ${count(s.unmet)} unmet` : "");
 }
+const levelsOf = (run, levels) => el("ul", { class: "badges", "aria-label": `${run.label}: levels, cases met of the must-pass list` }, levels.map(badge));
 const jump = (view, text) => el("a", { href: `#view=${view}` }, text);
+// The counts of a run. What fails is a link to its cases; the rest is text, which wraps as text.
 function tallyNode(run) {
   const t = new Int32Array(V.length);
   run.judged.verdict.forEach((v, i) => { t[v] += amount(run, i); });
-  const bad = V.filter((v) => BAD.has(v)).reduce((n, v) => n + t[V.indexOf(v)], 0), text = tally(t, casesOf(run));
-  return bad ? el("button", { type: "button", class: "link loud", onclick: () => { set("runs", run.key); set("verdict", "bad"); drawAll(); go("matrix", true); } }, text) : text;
+  const only = (verdict) => () => { set("runs", run.key); set("verdict", verdict); drawAll(); go("matrix", true); };
+  return tally(t, casesOf(run)).split(", ").map((part, i) => [i ? ", " : "", BAD.has(part.split(" ").at(-1)) ? el("button", { type: "button", class: "link loud", onclick: only(part.split(" ").at(-1)) }, part) : part]);
 }
 const phone = matchMedia("(max-width: 40rem)");
 const tablet = matchMedia("(max-width: 60rem)");  // too narrow for a square of each operation: one for each family
@@ -31,7 +33,8 @@ function drawHeadline() {
   const note = releaseNotes().find((n) => n.now === run), fresh = D.wrong.filter((f) => !f.known && f.runs.some(([k]) => k === run.key)), known = D.wrong.filter((f) => f.known && f.runs.some(([k]) => k === run.key));
   const on = run.class === "compiled" ? `, compiled for ${run.machine},` : ` on ${run.machine}`;
   $("headline").replaceChildren(...[el("strong", {}, `JAX ${run.release}`), on, run.met ? [" meets level ", el("strong", {}, run.met), ": "] : ": ", tallyNode(run), ". ",
-    fresh.length ? [el("a", { href: "#view=wrong", class: "loud" }, `${plural(fresh.length, "failure")} that no list knows`), `, ${plural(known.length, "known issue")}. `] : known.length ? [el("a", { href: "#view=wrong" }, plural(known.length, "known issue")), ", nothing else is wrong. "] : "Nothing is wrong. ",
+    // A phone has no room for what its first card says too.
+    el("span", { class: "wider" }, fresh.length ? [el("a", { href: "#view=wrong", class: "loud" }, `${plural(fresh.length, "failure")} that no list knows`), `, ${plural(known.length, "known issue")}. `] : known.length ? [el("a", { href: "#view=wrong" }, plural(known.length, "known issue")), ", nothing else is wrong. "] : "Nothing is wrong. "),
     note ? [`Beside ${note.before.release} it `, note.broke.length ? el("strong", { class: "bar-slow" }, `broke ${count(note.broke.length)}`) : "broke nothing", note.mended.length ? [" and ", el("strong", { class: "bar-fast" }, `mended ${count(note.mended.length)}`)] : " and mended nothing", "."] : newsOf(run)].flat(3));
 }
 // Where that run is not of the newest release: what the newest one broke and mended, where it ran.
@@ -49,7 +52,10 @@ function worksCard() {
   ran.filter((r, nth) => !nth || r.release === newestRelease).slice(0, 3).forEach((r, nth) => {
     const to = nth && !r.judged.verdict.some((v) => BAD.has(V[v])) ? card : few;  // the newest run, and what fails, stand on the card
     to.append(el("p", {}, el("strong", {}, r.label), r.expired ? [" ", el("span", { class: "tag expired" }, "expired")] : "", r.met ? `: level ${r.met} is met` : r.levels.some((s) => s.missing) ? ": no level, since not every case of the must-pass list was judged" : "", nth && !r.met ? [", ", tallyNode(r)] : ""));
-    if (r.levels.length && (!nth || !r.met)) to.append(el("ul", { class: "badges", "aria-label": "Levels, cases met of the must-pass list" }, r.levels.map(badge)));
+    // A level that the newest run does not meet stands on the card. The others say what the sentence above says already.
+    const open = nth ? [] : r.levels.filter((s) => s.unmet || s.missing), other = r.levels.filter((s) => !open.includes(s));
+    if (open.length) few.append(levelsOf(r, open));
+    if (other.length) card.append(to === card ? "" : el("p", {}, el("strong", {}, r.label)), levelsOf(r, other));
   });
   const computed = judgedRuns.find((r) => r.interpreted.length);
   if (computed) card.append(el("p", {}, el("strong", {}, computed.label), ", interpreted: nothing ran"), el("ul", { class: "badges", "aria-label": "Must-pass cases over all devices whose numbers pass by interpretation" }, computed.interpreted.filter((s) => s.cases).map((s) => el("li", { class: "v-interpreted" }, `${SYMBOL.interpreted} ${s.level} ${count(s.passed)}/${count(s.cases)}`, s.missing ? ` · ${count(s.missing)} not judged` : ""))));
