@@ -46,6 +46,7 @@ def load_families() -> None:
         "reports",
         "libraries",
         "edges",
+        "every_transform",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

@@ -47,6 +47,16 @@ def same_as(found, expected, what):
     wrong(not np.array_equal(found, expected, equal_nan=True), f"{what} is {found} instead of {expected}")
 
 
+def parts_same_as(found, expected, what):
+    """Raise RuntimeError if an array differs from the expected one, or if a device holds another part of it.
+
+    The whole array is read from one replica of each part, so another replica can be wrong beside it."""
+    expected = np.asarray(expected)
+    same_as(np.asarray(found), expected, what)
+    for shard in found.addressable_shards:
+        same_as(np.asarray(shard.data), expected[shard.index], f"the part on {shard.device} of {what}")
+
+
 # Values.
 
 
