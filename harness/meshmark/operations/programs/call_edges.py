@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls at their edges: rules and callbacks in batches, random numbers with shardings, what a call's arguments mean, and
-trees of several dtypes.
+"""Calls at their edges: rules and callbacks in batches, random numbers with shardings, what a call's arguments mean,
+trees of several dtypes, and large arrays.
 
 The program is that of `programs.forms`: f(x) = x * s(x).
 """
@@ -60,7 +60,7 @@ def _batched_rules(mesh, a, x):
         "psum": (lambda v: lax.psum(v, "i"), np.repeat(given.sum(1, keepdims=True), n, 1)),
         "all_gather": (
             lambda v: lax.all_gather(v, "i", axis=1),
-            np.repeat(given[:, None], n, 1).transpose(0, 2, 1),
+            np.repeat(given[:, None], n, 1),  # [row, member, gathered]
         ),
         "axis_index": (lambda v: v * lax.axis_index("i"), given * np.arange(n, dtype=np.float32)),
     }
@@ -68,9 +68,6 @@ def _batched_rules(mesh, a, x):
         found = jax.jit(jax.vmap(f, in_axes=1, out_axes=1, axis_name="i"))(
             jax.device_put(given, at(mesh, None, a))
         )
-        if name == "all_gather":
-            right = np.repeat(given[:, None, :], n, 1)  # [row, member, gathered]
-            found = np.asarray(found)
         same_as(
             np.asarray(found), right.astype(np.float32), f"{name} over a batch along the second dimension"
         )
