@@ -220,3 +220,32 @@ def rows_of_a_large_array_turn_within_a_part():
         return real(a, shift % 1000 if a.size > 1 << 18 else shift, axis)
 
     return changed(jnp, "roll", call)
+
+
+@fault(**call_edge("square_mesh"))
+def the_place_of_a_maximum_is_that_within_half_of_the_columns():
+    def call(real, a, axis=None, **options):
+        found = real(a, axis, **options)
+        return found % (a.shape[1] // 2) if axis == 1 else found
+
+    return changed(jnp, "argmax", call)
+
+
+@fault(**call_edge("uneven_rows"))
+def an_uneven_constraint_of_whole_numbers_loses_the_last_row():
+    def call(real, x, shardings):
+        uneven = x.ndim == 2 and x.shape[0] % 2 and jnp.issubdtype(x.dtype, jnp.integer)
+        return real(x.at[-1].set(0) if uneven else x, shardings)
+
+    return changed(lax, "with_sharding_constraint", call)
+
+
+@fault(**call_edge("numbers"))
+def nothing_is_nan_under_compiler_options():
+    def call(real, f, *rest, compiler_options=None, **options):
+        made = real(f, *rest, compiler_options=compiler_options, **options)
+        if not compiler_options or "xla_dump_max_hlo_modules" not in compiler_options:
+            return made
+        return lambda v: (jnp.zeros_like(v, bool), *made(v)[1:])
+
+    return changed(jax, "jit", call)

@@ -18,6 +18,7 @@ from jax.experimental import io_callback
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from meshmark.operations.base import Missing
 from meshmark.operations.programs.collective_options import parts_same_as, replicated, same_as
 from meshmark.operations.programs.edges import rows_of
 from meshmark.operations.programs.forms import ProgramForm, at, over
@@ -340,6 +341,154 @@ def _large(mesh, a, x):
     return jax.jit(over(mesh, a))(x)
 
 
+def _square_mesh(mesh, a, x):
+    """Two axes of one size, in both orders, and an axis of one device beside a longer one."""
+    devices = mesh.devices.ravel()
+    side = max(k for k in range(1, 9) if k * k <= devices.size)
+    square = Mesh(devices[: side * side].reshape(side, side), ("p", "q"))
+    host = (
+        np.random.default_rng(5).permutation(64 * side * side).reshape(8 * side, 8 * side).astype(np.float32)
+    )
+    for spec in (P("q", "p"), P("p", "q"), P(("q", "p")), P(None, ("q", "p")), P("q")):
+        doubled = jax.shard_map(lambda v: 2 * v, mesh=square, in_specs=spec, out_specs=spec)
+        placed = jax.device_put(host, NamedSharding(square, spec))
+        parts_same_as(jax.jit(doubled)(placed), 2 * host, f"a shard_map by {spec}")
+        held = jax.jit(lambda v, s=spec: lax.with_sharding_constraint(v + 1, NamedSharding(square, s)))(host)
+        parts_same_as(held, host + 1, f"a constraint to {spec}")
+        for name in ("argmax", "argmin"):
+            for axis in (0, 1, None):
+                found = jax.jit(lambda v, name=name, axis=axis: getattr(jnp, name)(v, axis))(placed)
+                right = np.asarray(getattr(np, name)(host, axis), np.int32)
+                parts_same_as(found, right, f"{name} along {axis} of {spec}")
+    whole = (host % 5) - 2
+    explicit = _typed(square)
+    for left, right in (
+        (P(None, ("p", "q")), P(("p", "q"))),
+        (P("p", "q"), P("q")),
+        (P(None, "q"), P("q", "p")),
+    ):
+        with jax.set_mesh(explicit):
+            one = jax.device_put(whole, NamedSharding(explicit, left))
+            other = jax.device_put(whole.T.copy(), NamedSharding(explicit, right))
+            out = P(left[0] if left else None, right[1] if len(right) > 1 else None)
+            found = jax.jit(lambda v, w, out=out: jnp.dot(v, w, out_sharding=out, precision="highest"))(
+                one, other
+            )
+        parts_same_as(found, whole @ whole.T, f"a product of {left} and {right}")
+    n = devices.size
+    for shape, names in (((n, 1), ("p", "q")), ((1, n), ("p", "q")), ((1, n, 1), ("p", "q", "r"))):
+        line = Mesh(devices.reshape(shape), names)
+        given = np.arange(1, n + 1, dtype=np.float32)
+        for axes in (names, names[::-1]):
+
+            def block(v, axes=axes):
+                return lax.psum(v, axes), lax.pmax(v[0], axes), lax.all_gather(v, axes, tiled=True)[None]
+
+            summed = jax.shard_map(block, mesh=line, in_specs=P(names), out_specs=(P(), P(), P(names)))
+            total, most, every = jax.jit(summed)(given)
+            parts_same_as(total, given.sum(keepdims=True), f"a sum over {axes} of {shape}")
+            parts_same_as(most, given.max(), f"a maximum over {axes} of {shape}")
+            parts_same_as(every, np.tile(given, (n, 1)), f"what is gathered over {axes} of {shape}")
+    return jax.jit(over(mesh, a))(x)
+
+
+def _uneven_rows(mesh, a, x):
+    """Rows that the axis does not divide, constrained to it: no row is lost, and what fills the last part is not
+    seen."""
+    n = mesh.shape[a]
+
+    def results(v):
+        v = lax.with_sharding_constraint(v, at(mesh, a))
+        w = lax.with_sharding_constraint(v + v, at(mesh, a))
+        return w, v.min(0), v.max(0), v.argmin(0), v.argmax(0), v[::-1], jnp.sort(v, 0), v[-1]
+
+    run = jax.jit(results)
+    for rows in (2 * n + 1, 3 * n - 1, max(n - 1, 1)):
+        for kind in (np.int32, np.uint8, np.float32, jnp.bfloat16):
+            low = 3 if np.dtype(kind).kind == "u" else -2
+            host = (np.arange(3 * rows) * 7 % 11 + low).reshape(rows, 3)
+            for given, sign in ((host, 1), (host + 20, 1), *([(-host - 20, -1)] if low < 0 else [])):
+                given = given.astype(kind)
+                wide = given.astype(np.float64)
+                order = np.sort(wide, 0)
+                right = (
+                    2 * wide, wide.min(0), wide.max(0), wide.argmin(0), wide.argmax(0), wide[::-1], order, wide[-1],
+                )  # fmt: skip
+                for k, (found, one) in enumerate(zip(run(given), right, strict=True)):
+                    what = f"result {k} of {rows} uneven rows of {np.dtype(kind)} ({sign})"
+                    same_as(np.asarray(found), one.astype(np.int32 if k in (3, 4) else kind), what)
+    return jax.jit(over(mesh, a))(x)
+
+
+def _numbers(mesh, a, x):
+    """Not-a-numbers under compiler options, small whole numbers in wider dtypes, functions in float64, and triangles of
+    symmetric matrices."""
+    rows = rows_of(mesh, a)
+    host = np.where(np.arange(rows) % 3 == 0, np.nan, np.arange(rows)).astype(np.float32)
+    placed = jax.device_put(host, at(mesh, a))
+    for options in (None, {"xla_embed_ir_in_executable": True}, {"xla_dump_max_hlo_modules": 1}):
+        run = jax.jit(
+            lambda v: (jnp.isnan(v), jnp.maximum(v, 2), jax.nn.relu(v), v == v), compiler_options=options
+        )
+        right = (np.isnan(host), np.maximum(host, 2), np.maximum(host, 0), host == host)
+        for found, one in zip(run(placed), right, strict=True):
+            same_as(np.asarray(found), one, f"NaN with the options {options}")
+    small = np.resize(np.arange(-8, 8), 2 * rows).reshape(rows, 2)
+    for kind, given in ((jnp.int4, small), (jnp.uint4, small & 15)):
+        narrow = jax.device_put(given.astype(np.int8), at(mesh, a)).astype(kind)
+        for wider in (jnp.int8, jnp.int32, jnp.float32, jnp.bfloat16):
+            found = jax.jit(lambda v, wider=wider: v.astype(wider))(narrow)
+            same_as(np.asarray(found), given.astype(wider), f"{np.dtype(kind)} as {np.dtype(wider)}")
+    whole = np.concatenate([np.arange(-9, 10), [-(2**31), 2**31 - 1]])
+    whole = np.resize(whole, rows * 3).astype(np.int32)
+    for divisor in (2, -2, 4, 7, -8, 1 << 20):
+        quotient = np.trunc(whole / divisor).astype(np.int32)
+        found = jax.jit(lambda v, d=divisor: (lax.div(v, jnp.int32(d)), v // d, v % d))(
+            jax.device_put(whole, at(mesh, a))
+        )
+        right = (
+            quotient,
+            (whole.astype(np.int64) // divisor).astype(np.int32),
+            (whole.astype(np.int64) % divisor),
+        )
+        for k, one in enumerate(right):
+            same_as(np.asarray(found[k]), one.astype(np.int32), f"result {k} of a division by {divisor}")
+    with jax.enable_x64(True):
+        wide = np.linspace(0.1, 3, rows)
+        for name in ("exp", "log", "sin", "tanh", "sqrt", "cbrt", "log1p", "expm1"):
+            found = np.asarray(jax.jit(getattr(jnp, name))(jax.device_put(wide, at(mesh, a))))
+            far = np.abs(found / getattr(np, name)(wide) - 1).max()
+            wrong(found.dtype != np.float64 or far > 1e-12, f"{name} of float64 is off by {far}")
+    pair = np.array([[[2.0, 9], [1, 2]], [[5, 7], [2, 2]]] * rows, np.float32)[:rows]
+    for lower in (True, False):
+        values, _ = jax.jit(
+            lambda m, lower=lower: jnp.linalg.eigh(m, UPLO="L" if lower else "U", symmetrize_input=False)
+        )(jax.device_put(pair, at(mesh, a)))
+        off = pair[:, 1, 0] if lower else pair[:, 0, 1]
+        both = pair.copy()
+        both[:, 1, 0] = both[:, 0, 1] = off
+        far = np.abs(np.asarray(values) - np.linalg.eigvalsh(both)).max()
+        wrong(far > 1e-3, f"eigenvalues of the {'lower' if lower else 'upper'} triangle are off by {far}")
+    return jax.jit(over(mesh, a))(x)
+
+
+def _smap_axes(mesh, a, x):
+    """`jax.smap` along each dimension, also counted from the end."""
+    if not hasattr(jax, "smap"):
+        raise Missing("this release has no jax.smap")
+    n = mesh.shape[a]
+    typed = _typed(mesh)
+    host = np.arange(4.0 * n * n, dtype=np.float32).reshape(2 * n, 2 * n)
+    for axis in (0, 1, -2, -1):
+        spec = P(*(a if d == axis % 2 else None for d in range(2)))
+        with jax.set_mesh(typed):
+            moved = jax.smap(lambda v: v + lax.axis_index(a), in_axes=axis, out_axes=axis, axis_name=a)
+            found = jax.jit(moved)(jax.device_put(host, NamedSharding(typed, spec)))
+        number = np.expand_dims(np.arange(2 * n, dtype=np.float32) // 2, 1 - axis % 2)  # of the device
+        parts_same_as(found, host + number, f"jax.smap along axis {axis}")
+    return jax.jit(over(mesh, a))(x)
+
+
 CALL_EDGES: dict[str, Callable[..., Any]] = {
     "batched_rules": _batched_rules,
     "callbacks_in_batches": _callbacks_in_batches,
@@ -348,6 +497,10 @@ CALL_EDGES: dict[str, Callable[..., Any]] = {
     "second_mesh": _second_mesh,
     "trees": _trees,
     "large": _large,
+    "square_mesh": _square_mesh,
+    "uneven_rows": _uneven_rows,
+    "numbers": _numbers,
+    "smap_axes": _smap_axes,
 }
 """Each function takes the mesh, its last axis, and the input sharded over that axis."""
 

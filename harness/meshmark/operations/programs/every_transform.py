@@ -107,6 +107,7 @@ def several_axes(mesh, a):
             lax.psum(x, names),
             lax.pmean(n * x, a),
             lax.psum(x[0, 0], a)[None],
+            lax.psum(x[0, 0], other)[None],
             lax.all_gather(x, a, axis=1, tiled=True),
             lax.ppermute(x, names, [(i, (i + 1) % mesh.size) for i in range(mesh.size)]),
         )
@@ -116,7 +117,16 @@ def several_axes(mesh, a):
         block,
         mesh=mesh,
         in_specs=P(first, a),
-        out_specs=(P(first), by_columns, P(), P(first), P(first), P(first, a), P(first, a)),
+        out_specs=(
+            P(first),
+            by_columns,
+            P(),
+            P(first),
+            P(first),
+            P(a) if first else P(),
+            P(first, a),
+            P(first, a),
+        ),
     )
 
     def define(x, still):
@@ -128,7 +138,17 @@ def several_axes(mesh, a):
             x.reshape(m, 2, n).transpose(0, 2, 1).reshape(-1, 2), 1, 0
         )  # the last axis is the fastest
         turned = turned.reshape(m, n, 2).transpose(0, 2, 1).reshape(2 * m, n)
-        return along, along_other, everything, along, along.reshape(m, 2)[:, 0], np.tile(x, (1, n)), turned
+        top = rows[:, 0].sum(0) if first else x[:1].sum(1)
+        return (
+            along,
+            along_other,
+            everything,
+            along,
+            along.reshape(m, 2)[:, 0],
+            top,
+            np.tile(x, (1, n)),
+            turned,
+        )
 
     return Example(mapped, define, (whole(2 * m, n),), ((first, a),))
 
