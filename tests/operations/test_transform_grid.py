@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from meshmark.operations.programs.collective_options import parts_same_as
-from meshmark.operations.programs.transform_grid import Example, compare, cotangent, tangent, whole
+from meshmark.operations.programs.transform_grid import Example, compare, cotangent, few, tangent, whole
 
 X, Y = whole(4), whole(4, start=1)
 
@@ -79,3 +79,13 @@ def test_a_wrong_replica_is_seen_beside_a_right_one(mesh):
     array = jax.make_array_from_single_device_arrays((2,), here, pieces)
     with pytest.raises(RuntimeError, match=r"the part on .*3 of a pair"):
         parts_same_as(array, np.float32([1, 2]), "a pair")
+
+
+@pytest.mark.parametrize(
+    ("shape", "right"), [((8,), (8,)), ((2, 24), (2, 6)), ((8, 8), (4, 4)), ((5, 1, 7), (5, 1, 3))]
+)
+def test_many_devices_become_few(shape, right):
+    devices = np.arange(np.prod(shape)).reshape(shape)
+    found = few(devices)
+    assert found.shape == right and found.flat[0] == 0
+    assert {*found.flat} <= {*devices.flat}

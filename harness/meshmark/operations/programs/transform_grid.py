@@ -291,6 +291,18 @@ IN_EACH_DTYPE = (
 """The checks of the dtypes after the first. They compile one program each, which takes its time."""
 
 
+MOST_DEVICES = 16
+"""The number of devices up to which all numbers fit bfloat16, and up to which definitions take little time."""
+
+
+def few(devices: np.ndarray) -> np.ndarray:
+    """At most sixteen of the devices of a mesh, along the same axes: the longest axis is halved until they are."""
+    while devices.size > MOST_DEVICES:
+        longest = int(np.argmax(devices.shape))
+        devices = np.take(devices, range(devices.shape[longest] // 2), longest)
+    return devices
+
+
 def compare(mesh: Any, example: Example, name: str) -> None:
     """Compare an example under every transform with its definition, in each of its dtypes. RuntimeError for the first
     difference."""
