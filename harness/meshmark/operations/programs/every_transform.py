@@ -81,7 +81,7 @@ def collectives(mesh, a):
         parts = b.transpose(1, 0, 2)  # [part, device, column]
         return (
             b.sum(0),
-            np.tile(b.transpose(1, 0, 2), (n, 1, 1)),
+            np.tile(parts, (n, 1, 1)),
             parts.reshape(n, 2 * n),
             parts.reshape(n, 2 * n).T,
             b.sum(0),
@@ -135,9 +135,8 @@ def several_axes(mesh, a):
         along, across = x.sum(1, keepdims=True), rows.sum(0)
         everything = across.sum(1, keepdims=True)
         along_other = across if first else everything
-        turned = np.roll(
-            x.reshape(m, 2, n).transpose(0, 2, 1).reshape(-1, 2), 1, 0
-        )  # the last axis is the fastest
+        # The last axis is the fastest.
+        turned = np.roll(rows.transpose(0, 2, 1).reshape(-1, 2), 1, 0)
         turned = turned.reshape(m, n, 2).transpose(0, 2, 1).reshape(2 * m, n)
         top = rows[:, 0].sum(0) if first else x[:1].sum(1)
         return (

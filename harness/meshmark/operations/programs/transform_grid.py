@@ -43,7 +43,6 @@ class Example:
     specs: tuple[tuple[Any, ...], ...]
     reverse: bool = True
     """Whether it has cotangents. A loop of unknown length has none."""
-    derivatives: bool = True
     kinds: tuple[Any, ...] = (np.float32, jnp.bfloat16)
     spread: bool = False
     """Whether a batch can lie along another mesh axis (`spmd_axis_name`)."""
@@ -218,7 +217,7 @@ def batches(example: Example, mesh: Any, kind: Any) -> Iterator[tuple[str, Check
         ]
         mapped = jax.vmap(example.function, in_axes=tuple(axes), out_axes=out)
         yield f"a batch {way}", (mapped, arrays, specs, right)
-        if way != next(iter(ways)) or not (example.derivatives and example.reverse):
+        if way != next(iter(ways)) or not example.reverse:
             continue
         weights, floats = weights_of(values(example, given)), example.floats
 
@@ -270,7 +269,7 @@ def described(example: Example, placed: Sequence[Any], kind: Any, what: str) -> 
     """Compare the function that is compiled ahead of time, with keywords in another order, and its described results,
     with the definition."""
     results = values(example, example.arguments)
-    names = [f"{'qpsrt'[i]}" for i in range(len(placed))]
+    names = "qpsrt"[: len(placed)]  # JAX sorts keywords, and these are not in that order
     function = jax.jit(lambda **named: example.function(*[named[n] for n in names]))
     named = dict(zip(names, placed, strict=True))
     backwards = dict(reversed(named.items()))
@@ -307,9 +306,7 @@ def compare(mesh: Any, example: Example, name: str) -> None:
     """Compare an example under every transform with its definition, in each of its dtypes. RuntimeError for the first
     difference."""
     for kind in example.kinds:
-        checks = dict(alone(example)) | dict(batches(example, mesh, kind))
-        if example.derivatives:
-            checks |= dict(derivatives(example, kind))
+        checks = dict(alone(example)) | dict(batches(example, mesh, kind)) | dict(derivatives(example, kind))
         if kind != example.kinds[0]:
             checks = {way: check for way, check in checks.items() if way in IN_EACH_DTYPE}
         placed = {
