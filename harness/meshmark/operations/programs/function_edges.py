@@ -311,9 +311,11 @@ def _kinds(mesh, a, x):
     large = np.resize(np.array([448, 1000, -1000, 480, 16, -np.inf], np.float32), rows)
     edges: dict[str, Any] = {
         "numbers beyond the largest of float8": (
-            lambda y: y.astype(jnp.float8_e4m3fn).astype(jnp.float32),
+            # The result stays narrow: XLA may drop a cast that a cast back follows (`xla_allow_excess_precision`),
+            # and on a GPU it does.
+            lambda y: y.astype(jnp.float8_e4m3fn),
             (large,),
-            np.where(np.abs(large) > 464, np.nan, large).astype(np.float32),
+            np.where(np.abs(large) > 464, np.nan, large).astype(jnp.float8_e4m3fn),
         ),
         "1 over a negated zero": (
             lambda y: jnp.sign(1 / -y),
