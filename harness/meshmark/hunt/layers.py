@@ -107,6 +107,33 @@ def dot_general(d: Draw) -> Node:
     return Node("lax.dot_general", (ref(a), ref(b), numbers), kwargs)
 
 
+@kind("dot", continuous=False, weight=0.8)
+def narrow_product(d: Draw) -> Node:
+    """A product of two matrices of 8-bit integers into int32, or of one that is cast to the float of the other factor,
+    as quantized layers have them. The contracted dimension is often short: compilers tile it unlike a long one."""
+    form = d.choice(["integers", "integers", "cast to integers", "cast to floats"])
+    dtype = d.choice(["int8", "int8", "uint8"]) if form == "integers" else "int8"
+    low, high = (0, 200) if dtype == "uint8" else d.choice([(-6, 6), (-100, 100)])
+    fill = {"kind": "ints", "low": low, "high": high}
+    if form == "integers":
+        size, side = d.choice([1, 3, 8, 11, 12, 16, 20, 32, 48]), d.choice([4, 6, 16, 32])
+        shape = (size, side) if d.chance(0.5) else (side, size)
+        a = d.like(shape, dtype, fill | {"seed": d.integer(0, 999)})
+        left: Any = ref(a)
+    else:
+        a = d.value(lambda v: v.dtype in ("float32", "bfloat16") and v.ndim == 2)
+        left = Node("jnp.clip", (ref(a), low, high))
+    summed, over, n = d.integer(0, 1), d.integer(0, 1), d.choice([2, 6, 16, 32])
+    size = a.shape[summed]
+    right: Any = ref(d.like((n, size) if over else (size, n), dtype, fill | {"seed": d.integer(0, 999)}))
+    kwargs = {"preferred_element_type": "int32"}
+    if form == "cast to integers":
+        left = Node("jnp.astype", (left, "int8"))
+    elif form == "cast to floats":
+        right, kwargs = Node("jnp.astype", (right, a.dtype)), {"preferred_element_type": "float32"}
+    return Node("lax.dot_general", (left, right, [[[summed], [over]], [[], []]]), kwargs)
+
+
 @kind("algebra", weight=0.7)
 def ragged_dot(d: Draw) -> Node:
     """Rows of a matrix times the matrix of their group, as in a mixture-of-experts layer."""
