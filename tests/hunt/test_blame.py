@@ -155,7 +155,9 @@ class Planted(StubSlot):
 
 @pytest.mark.parametrize(("blamed", "kind"), [(True, "oracles"), (False, "numbers")])
 def test_a_finding_is_grouped_by_who_is_wrong_and_by_the_pass_that_makes_it(blamed, kind):
-    hunt = Hunt(1, Settings(), shrink_s=1.0, out=io.StringIO())
+    hunt = Hunt(
+        1, Settings(), shrink_s=0.0, out=io.StringIO()
+    )  # a smaller program would have no operation left
     hunt.known = {f"{kind}: right without algsimp": "kept"}
     hunt.one(Planted(blamed), 3, lambda _: None, lambda: False)
     (group,) = hunt.groups.values()
@@ -302,3 +304,42 @@ def test_a_crash_without_a_word_is_a_finding_where_it_comes_twice(times, groups)
     line = json.loads(hunt.out.getvalue())
     assert len(hunt.groups) == groups and line.get("once", False) == (groups == 0)
     assert line["differences"][0]["what"] == "SIGSEGV"
+
+
+def product_of(dtype):
+    """A product of two matrices of this dtype, as JSON values: on a GPU that of int8 is doubled."""
+    given = tuple(Input((2, 2), dtype, ((), ())) for _ in range(2))
+    numbers = [[[0], [0]], [[], []]]
+    node = Node("lax.dot_general", (A, B, numbers), {"preferred_element_type": "int32"})
+    return Program((("x", 1),), given, (node,), (2,), (None,))
+
+
+ON_DEVICE = {
+    "mode": oracles.HOST,
+    "kind": "oracles",
+    "what": "gpu",
+    "text": f"result 0 of one gpu device {oracles.DEVICE_IS_WRONG}: 4 of 4, at (0, 0) expected 10, seen 20",
+}
+
+
+class RightWithoutAPass(StubSlot):
+    """Whatever pass is turned off, the program is right then."""
+
+    def judge(self, job, modes=("auto",)):
+        return Answer(differences=[] if "without" in job else [ON_DEVICE])
+
+
+def test_an_error_of_a_device_is_never_taken_for_one_of_the_cpu():
+    hunt = Hunt(0, Settings(devices=1, backend="gpu"))
+    key = hunt._key(RightWithoutAPass(), product_of("int8"), ON_DEVICE, False)
+    assert key == "oracles on gpu: lax.dot_general of int8"
+    assert key != hunt._key(RightWithoutAPass(), product_of("uint8"), ON_DEVICE, False)
+    cpu = ON_DEVICE | {"mode": oracles.ALONE, "what": "CPU", "text": "result 0 of one CPU device differs"}
+    assert hunt._key(RightWithoutAPass(), MOVED, cpu, False) == "oracles: right without algsimp"
+
+
+def test_a_pass_explains_a_program_only_if_it_writes_into_an_array():
+    cpu = {"kind": "oracles", "what": "CPU", "text": "result 0 of one CPU device differs"}
+    assert grouping.make_key_without(MOVED, cpu, "algsimp") == "oracles: right without algsimp"
+    other = grouping.make_key_without(product_of("float32"), cpu, "algsimp")
+    assert other == "oracles: right without algsimp: lax.dot_general"

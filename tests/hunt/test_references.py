@@ -115,3 +115,14 @@ def test_jax_that_differs_from_a_reference_is_seen(monkeypatch, kind, op, wrong)
     assert programs and not any(map(compare, programs))
     monkeypatch.setitem(definitions.DEFINITIONS, op, wrong)
     assert any(found and found.kind == "oracles" for found in map(compare, programs))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("index", [2, -3, 9, [[1, 9], [-7, 0]]])
+@pytest.mark.parametrize(
+    "options", [{"mode": "fill"}, {"mode": "fill", "axis": 1}, {"mode": "wrap"}, {"mode": "clip"}]
+)
+def test_take_has_the_value_that_jax_has_outside_of_an_array(dtype, index, options):
+    x, at = np.arange(20).reshape(4, 5).astype(dtype), np.array(index, np.int32)
+    seen = np.asarray(jax.numpy.take(x, at, **options))
+    np.testing.assert_array_equal(definitions.DEFINITIONS["jnp.take"](x, at, **options), seen)

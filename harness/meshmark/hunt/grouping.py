@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from meshmark.hunt.oracles import DEVICE_IS_WRONG
 from meshmark.hunt.program import Node, Program, list_references
 from meshmark.hunt.rules import find_types
 
@@ -46,9 +47,29 @@ def make_key(program: Program, difference: Mapping[str, Any]) -> str:
         return locate(program, difference)
     if named := find_cause(program, difference):
         return named
+    if is_of_device(difference):
+        return f"oracles on {difference['what']}: {_describe_with_dtypes(program)}"
     parts = [_described(program, n) for n in program.nodes if n.op not in ("item", "constrain")]
     transform = f" {program.transform.kind}" if program.transform.kind else ""
     return f"{difference['kind']}: {' '.join(sorted(set(parts))) or 'reshard'}{transform}"
+
+
+def is_of_device(difference: Mapping[str, Any]) -> bool:
+    """Whether the unsharded program is wrong on an accelerator, where a CPU is right. Its cause lies in that backend,
+    so a pass of XLA that has a part in it doesn't make it a finding of the CPU."""
+    return DEVICE_IS_WRONG in str(difference.get("text", ""))
+
+
+def _describe_with_dtypes(program: Program) -> str:
+    """The operations, each with the dtypes that it reads: a backend has kernels of its own for some dtypes."""
+    types = find_types(program)
+    found = set()
+    for node in program.nodes:
+        if node.op in ("item", "constrain"):
+            continue
+        dtypes = sorted({t.dtype.name for t in (types[v] for v in node.reads()) if hasattr(t, "dtype")})
+        found.add(_described(program, node) + (f" of {' and '.join(dtypes)}" if dtypes else ""))
+    return ", ".join(sorted(found))
 
 
 def _described(program: Program, node: Node) -> str:
@@ -125,9 +146,19 @@ def find_cause(program: Program, difference: Mapping[str, Any]) -> str:
     return ""
 
 
-def make_key_without(difference: Mapping[str, Any], left_out: str) -> str:
-    """The key of wrong numbers that a pass of the compiler causes. left_out: the pass without which they are right."""
-    return f"{difference['kind']}: right without {left_out}"
+WRITES = re.compile(r"at\.\w+|lax\.(?:dynamic_update|scatter)\w*|jnp\.(?:put|insert|fill_diagonal)\w*")
+"""The operations that write into an array. XLA does that in place."""
+
+
+def make_key_without(program: Program, difference: Mapping[str, Any], left_out: str) -> str:
+    """The key of wrong numbers that a pass of the compiler causes. left_out: the pass without which they are right.
+
+    A pass does many things. The kept causes write into an array in place, so a program without such an operation has
+    another cause, and its key has its operations."""
+    key = f"{difference['kind']}: right without {left_out}"
+    if any(map(WRITES.fullmatch, program.operations)):
+        return key
+    return f"{key}: {' '.join(sorted({op for op in program.operations if op not in ('item', 'constrain')}))}"
 
 
 def _relaid(numbers: Any) -> bool:

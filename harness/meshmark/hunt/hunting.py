@@ -305,9 +305,11 @@ class Hunt:
         plain = self.settings.ranks == 1 and not self.settings.topology
         if key in self.known or difference["kind"] not in grouping.NUMBERS or not plain:
             return key
+        if grouping.is_of_device(difference):
+            return key
         name = blame.find_guilty_pass(slot, program, difference, light)
         if name:
-            return grouping.make_key_without(difference, name)
+            return grouping.make_key_without(program, difference, name)
         node = (
             blame.find_wrong_operation(slot, program, difference, light)
             if difference["kind"] == "numbers"

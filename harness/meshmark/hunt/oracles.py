@@ -38,6 +38,9 @@ HOST = "host"
 ALONE = "alone"
 """Not a way to run: the unsharded program on one CPU device is compared with its operations run one by one."""
 
+DEVICE_IS_WRONG = "differs from one of a CPU and from each operation alone"
+"""What a difference says of an accelerator whose unsharded program is the wrong one."""
+
 RELEASE = "release"
 """Not a way to run: the unsharded program is compared with itself under another release of JAX
 (`meshmark.hunt.another_release`)."""
@@ -320,7 +323,7 @@ def compare_with_host(program: Program, known: Truth, rounded: bool) -> Differen
         return Difference(
             ALONE, "oracles", "CPU", first_difference(right.results, opinion, right, rounded, told) or said
         )
-    told = f"one {here} device differs from one of a CPU and from each operation alone"
+    told = f"one {here} device {DEVICE_IS_WRONG}"
     return Difference(HOST, "oracles", here, first_difference(known.results, opinion, right, rounded, told))
 
 

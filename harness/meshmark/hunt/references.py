@@ -318,7 +318,8 @@ def put(x: np.ndarray, places: np.ndarray, values: np.ndarray, mode: Any, inplac
 def take(
     x: np.ndarray, places: Any, axis: Any = None, mode: Any = "clip", fill_value: Any = None
 ) -> np.ndarray:
-    """jnp.take. An index from -n to -1 counts from the end. `fill` is for other indices out of bounds."""
+    """jnp.take. An index from -n to -1 counts from the end. `fill` is for other indices out of bounds: its own value is
+    NaN, the smallest signed integer, the largest unsigned one, or True."""
     n = x.size if axis is None else x.shape[axis]
     at = np.asarray(places)
     if mode == "wrap":
@@ -326,9 +327,12 @@ def take(
     from_end = np.where(at < 0, at + n, at)
     found = np.take(x, from_end, axis, mode="clip") if mode != "clip" else np.take(x, at, axis, mode="clip")
     if mode == "fill":
+        if fill_value is None:
+            whole = {"i": "min", "u": "max"}.get(x.dtype.kind)
+            fill_value = getattr(np.iinfo(x.dtype), whole) if whole else x.dtype.kind == "b" or np.nan
         outside = (from_end < 0) | (from_end >= n)
         rank = 0 if axis is None else x.ndim - 1 - axis
-        found = np.where(outside.reshape(*outside.shape, *[1] * rank), fill_value, found)
+        found = np.where(outside.reshape((*outside.shape, *[1] * rank)), fill_value, found)
     return found
 
 
