@@ -3,11 +3,13 @@
 
 import gc
 import os
-import zlib
+from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from tests import long
 from tests.checkout import IMPORTS, ROOT
 
 settings = None
@@ -42,7 +44,7 @@ def pytest_configure(config):
     )
     config.addinivalue_line(
         "markers",
-        "one_in(n): of its parameters one in n runs, always the same; MESHMARK_SLOW=1 runs all (tox run -e thorough)",
+        "one_in(n): of its parameters one in n runs, by the commit; MESHMARK_SLOW=1 runs all (tox run -e thorough)",
     )
     config.addinivalue_line(
         "markers",
@@ -50,16 +52,37 @@ def pytest_configure(config):
     )
 
 
+def pytest_ignore_collect(collection_path, config):
+    """With `-m e2e`, import only the files that have such a test: the others are nine in ten."""
+    if config.option.markexpr != "e2e" or collection_path.suffix != ".py":
+        return None
+    return "mark.e2e" not in collection_path.read_text(encoding="utf-8") or None
+
+
+def pytest_report_header():
+    """Which part of the long tests runs."""
+    if os.environ.get("MESHMARK_SLOW"):
+        return "long tests: all"
+    return f"long tests: the part of turn {long.turn()} (again with {long.TURN}; all with MESHMARK_SLOW=1)"
+
+
 def pytest_collection_modifyitems(config, items):
-    """Leave out what a short run does not take: parameters by the hash of their test's id, and long tests."""
+    """Leave out what a short run does not take: tests that are thorough, and a part of the long ones. A file that the
+    command line names runs with all of its parts."""
     if os.environ.get("MESHMARK_SLOW"):
         return
+    at, seen = long.turn(), Counter()
+    named = {Path(argument.partition("::")[0]).resolve() for argument in config.args}
     kept, left_out = [], []
     for item in items:
-        mark = item.get_closest_marker("one_in")
-        left = item.get_closest_marker("thorough") or (
-            mark is not None and zlib.crc32(item.nodeid.encode()) % mark.args[0]
-        )
+        function = item.nodeid.partition("[")[0]
+        mark, whole_run = item.get_closest_marker("one_in"), item.get_closest_marker("e2e") is not None
+        if mark is not None:
+            taken = long.is_sampled(item.nodeid, mark.args[0], at)
+        else:
+            taken = long.is_in_turn(function, seen[function], whole_run, at)
+        left = item.get_closest_marker("thorough") or not (taken or item.path in named)
+        seen[function] += 1
         (left_out if left else kept).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)

@@ -47,6 +47,7 @@ def load_families() -> None:
         "libraries",
         "edges",
         "every_transform",
+        "small_rules",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

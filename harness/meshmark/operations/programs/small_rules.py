@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small rules of JAX, many in one case: what is refused, types of results, second calls, bytes on the wire, special
+values, rare dtypes, forms of arguments, meshes, whole programs and random numbers.
+
+A rule is a short program with an answer that is written down. A case raises for the first rule that is broken; its
+program is that of `programs.forms`: f(x) = x * s(x).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import jax
+
+from meshmark.operations.programs.forms import ProgramForm, at, over
+from meshmark.operations.programs.rules_of_calls import RULES_OF_CALLS
+from meshmark.operations.programs.rules_of_refusal import RULES_OF_REFUSAL
+from meshmark.operations.programs.rules_of_types import RULES_OF_TYPES
+from meshmark.operations.programs.rules_of_values import RULES_OF_VALUES
+
+SMALL_RULES: dict[str, Callable[..., None]] = {
+    **RULES_OF_REFUSAL,
+    **RULES_OF_TYPES,
+    **RULES_OF_CALLS,
+    **RULES_OF_VALUES,
+}
+"""Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
+
+
+class SmallRule(ProgramForm):
+    """One sharded program, with many small rules of one kind beside it."""
+
+    name = "small_rule"
+    forms = SMALL_RULES
+    two_axes: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def host(mesh, x, *, form, axis):
+        devices = mesh.devices.ravel()
+        columns = 2 if devices.size % 2 == 0 else 1
+        line = jax.sharding.Mesh(devices, ("d",))
+        grid = jax.sharding.Mesh(devices.reshape(-1, columns), ("x", "y"))
+        SMALL_RULES[form](line, grid)
+        return jax.jit(over(mesh, axis))(jax.device_put(x, at(mesh, axis)))
