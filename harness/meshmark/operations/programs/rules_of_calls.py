@@ -197,6 +197,11 @@ def _arguments(line, grid):
         expect(jax.jit(lambda v: v * 2)(empty).shape, shape, f"the shape of a product of shape {shape}")
     scalar = put(np.float32(3), line)
     expect(np.asarray(jax.jit(lambda v: v * 2)(scalar)), np.float32(6), "twice a number")
+    fixed = jax.shard_map(
+        lambda low, high, v: v * low + high, mesh=line, in_specs=(None, None, P("d")), out_specs=P("d")
+    )
+    given = np.arange(n, dtype=np.int32)
+    expect(jax.jit(lambda v: fixed(2, 3, v))(given), 2 * given + 3, "two static arguments of shard_map")
     both = jax.jit(lambda a, b, c, d: a * 1000 + b * 100 + c * 10 + d, static_argnums=(0, 2))
     expect(int(both(1, 2, 3, 4)), 1234, "static and traced arguments in turns")
 

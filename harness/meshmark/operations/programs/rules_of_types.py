@@ -137,6 +137,16 @@ def _result_types(line, grid):
                 [k for k in want if thin.shape[k] > 1 or "sum" not in name],
                 f"the axes of {name}",
             )
+
+    def rows_then_whole(w):
+        w = lax.with_sharding_constraint(w, NamedSharding(line, P("d")))
+        return jnp.sum(jnp.sin(lax.with_sharding_constraint(w, NamedSharding(line, P()))))
+
+    gradient = jax.jit(jax.grad(rows_then_whole))(np.ones((n, 4), np.float32))
+    like = NamedSharding(line, P("d"))
+    expect(
+        gradient.sharding.is_equivalent_to(like, 2), True, "that the gradient of a constraint is constrained"
+    )
     seen = []
     columns = grid.shape["y"]
     slim = Mesh(line.devices.reshape(-1, 1, columns), ("x", "one", "z"))

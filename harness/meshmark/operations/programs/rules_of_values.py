@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.programs.options import wrong
-from meshmark.operations.programs.rules import expect, mapped, put
+from meshmark.operations.programs.rules import expect, mapped, put, refused
 
 BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
@@ -81,25 +81,16 @@ def _every_bit(line, grid):
             expect(seen, np.ascontiguousarray(right(host)).view(unit), f"the bits of {dtype} after {name}")
 
 
-def _patterns(dtype: np.dtype, size: int) -> Iterator[int] | list[int]:
-    """Bit patterns: each bit alone, all of them, and for floats infinities, zeros and subnormal numbers, but no NaN,
-    whose bits arithmetic may change."""
+def _patterns(dtype: np.dtype, size: int) -> list[int]:
+    """Bit patterns: each bit alone, all of them, and mixed ones. For floats these are also infinities, zeros and
+    subnormal numbers, but no NaN, whose bits arithmetic may change."""
     width = 8 * size
-    every = [
-        0,
-        1,
-        2,
-        3,
-        5,
-        (1 << (width - 1)) + 1,
-        (1 << (width - 1)) - 1,
-        *(1 << k for k in range(width)),
-        (1 << width) - 1,
-    ]
+    mixed = [(k * 0x9E3779B97F4A7C15 % (1 << 64)) >> (64 - width) for k in range(1, 24)]
+    every = [0, 3, 5, (1 << (width - 1)) + 1, (1 << width) - 1, *(1 << k for k in range(width)), *mixed]
     if dtype.kind in "iu":
         return every
-    float_ = np.dtype(np.float32) if dtype.kind == "c" else dtype
-    numbers = np.array(every, BITS[size]).view(float_).astype(np.float64)
+    part = np.dtype(np.float32) if dtype.kind == "c" else dtype
+    numbers = np.array(every, BITS[size]).view(part).astype(np.float64)
     return [bits for bits, number in zip(every, numbers, strict=True) if not np.isnan(number)]
 
 
@@ -274,6 +265,16 @@ def _narrow_dtypes(line, grid):
         host = (np.arange(4 * n) * 77 - 1000).astype(source)
         found = jax.jit(lambda v, t=target: v.astype(t))(put(host, line, "d"))
         expect(found, host.astype(target), f"{np.dtype(source)} as {np.dtype(target)}")
+    one, other = np.ones(n, jnp.float8_e4m3fn), np.ones(n, jnp.float8_e5m2)
+    for name, f in (
+        ("sum", jnp.add),
+        ("choice", lambda p, q: jnp.where(p > 0, p, q)),
+        ("product", jnp.multiply),
+    ):
+        refused(
+            f"a {name} of two kinds of float8",
+            lambda f=f: jax.jit(f)(put(one, line, "d"), put(other, line, "d")),
+        )
     keys = jax.random.split(jax.random.key(0), 2 * n)
     data = np.asarray(jax.random.key_data(keys))
     for name, f, right in (
