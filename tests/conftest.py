@@ -76,11 +76,11 @@ def pytest_collection_modifyitems(config, items):
     kept, left_out = [], []
     for item in items:
         function = item.nodeid.partition("[")[0]
-        mark, whole_run = item.get_closest_marker("one_in"), item.get_closest_marker("e2e") is not None
+        mark = item.get_closest_marker("one_in")
         if mark is not None:
             taken = long.is_sampled(item.nodeid, mark.args[0], at)
         else:
-            taken = long.is_in_turn(function, seen[function], whole_run, at)
+            taken = long.is_in_turn(function, seen[function], at)
         left = item.get_closest_marker("thorough") or not (taken or item.path in named)
         seen[function] += 1
         (left_out if left else kept).append(item)

@@ -26,8 +26,8 @@ LIST = Path(__file__).with_name("long.tsv")
 LEAST = 3.0
 """A function is long from this many seconds on."""
 
-ONE_IN, ONE_IN_WHOLE_RUNS = 2, 3
-"""A run takes one in this many of the long tests, and of those that start whole runs (e2e)."""
+ONE_IN = 3
+"""A run takes one in this many of the long tests."""
 
 TURN = "MESHMARK_TURN"
 
@@ -51,10 +51,10 @@ def turn() -> int:
     return int(os.environ[TURN])
 
 
-def is_in_turn(function: str, number: int, whole_run: bool, at: int) -> bool:
+def is_in_turn(function: str, number: int, at: int) -> bool:
     """Whether turn `at` takes item `number` of a function; always, if the function is not long."""
     place = long_functions().get(function)
-    return place is None or (place + number + at) % (ONE_IN_WHOLE_RUNS if whole_run else ONE_IN) == 0
+    return place is None or (place + number + at) % ONE_IN == 0
 
 
 def is_sampled(node: str, one_in: int, at: int) -> bool:

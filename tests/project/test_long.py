@@ -7,12 +7,10 @@ from tests import long
 from tests.checkout import ROOT
 
 
-@pytest.mark.parametrize("whole_run, turns", [(False, long.ONE_IN), (True, long.ONE_IN_WHOLE_RUNS)])
-def test_each_item_of_a_long_function_is_in_one_of_the_turns(whole_run, turns):
+def test_each_item_of_a_long_function_is_in_one_of_the_turns():
     for function in long.long_functions():
         for number in range(5):
-            taken = [long.is_in_turn(function, number, whole_run, at) for at in range(17, 17 + turns)]
-            assert sum(taken) == 1
+            assert sum(long.is_in_turn(function, number, at) for at in range(17, 17 + long.ONE_IN)) == 1
 
 
 @pytest.mark.parametrize("one_in", [2, 3, 8])
@@ -22,18 +20,16 @@ def test_each_parameter_of_a_long_list_is_in_one_of_the_turns(one_in):
 
 
 def test_a_short_test_is_in_every_turn():
-    assert all(
-        long.is_in_turn("tests/project/test_long.py::test_a_short_test", 0, True, at) for at in range(7)
-    )
+    assert all(long.is_in_turn("tests/project/test_long.py::test_a_short_test", 0, at) for at in range(7))
 
 
 def test_the_parts_take_about_the_same_time():
     rows = [line.split("\t") for line in long.LIST.read_text(encoding="utf-8").splitlines()]
     parts = [
-        sum(float(seconds) for seconds, name in rows if long.is_in_turn(name, 0, False, at))
+        sum(float(seconds) for seconds, name in rows if long.is_in_turn(name, 0, at))
         for at in range(long.ONE_IN)
     ]
-    assert max(parts) < 1.2 * min(parts)
+    assert max(parts) < 1.25 * min(parts)
 
 
 def test_the_list_names_functions_that_exist():
