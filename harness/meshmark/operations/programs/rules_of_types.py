@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from meshmark.core.hlo import collectives, wire_bytes
 from meshmark.operations.programs.options import wrong
-from meshmark.operations.programs.rules import expect, mapped, put
+from meshmark.operations.programs.rules import expect, mapped, may_leave_out_devices, put
 
 
 def _sharding_objects(line, grid):
@@ -94,7 +94,7 @@ def _sharding_objects(line, grid):
         expect(copies.addressable_data(k).devices(), {device}, f"the device of part {k}")
     numbers = [s.replica_id for s in copies.addressable_shards]
     expect(numbers, [k % columns for k in range(n)], "the replica numbers")
-    if n > 1 and not jax.process_count() > 1:
+    if n > 1 and may_leave_out_devices():
         few = jax.make_mesh((n - 1,), ("d",), devices=list(line.devices.flat)[: n - 1])
         expect(
             {d.id for d in few.devices.flat},
