@@ -3,30 +3,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.programs.options import wrong
-
-
-def put(host: Any, mesh: Mesh, *spec: Any) -> jax.Array:
-    """An array with this spec over the mesh."""
-    return jax.device_put(host, NamedSharding(mesh, P(*spec)))
-
-
-def mapped(f: Callable[..., Any], mesh: Mesh, given: Any, made: Any, **options: Any) -> Callable[..., Any]:
-    """The jitted shard_map of a function."""
-    return jax.jit(jax.shard_map(f, mesh=mesh, in_specs=given, out_specs=made, **options))
-
-
-def explicit(mesh: Mesh) -> Mesh:
-    """The same mesh with Explicit axes."""
-    return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Explicit,) * len(mesh.axis_names))
+from meshmark.operations.programs.refusals import reason_of
 
 
 def may_leave_out_devices() -> bool:
@@ -47,16 +32,15 @@ def expect(found: Any, right: Any, what: str) -> None:
     wrong(found != right, f"{what} is {found} instead of {right}")
 
 
-def refused(what: str, call: Callable[[], Any], *, running: bool = False) -> None:
-    """RuntimeError if a call that JAX must refuse gives a result, also one that is read, or ends in an internal error.
+def refused(what: str, words: str, call: Callable[[], Any]) -> None:
+    """RuntimeError if a call that JAX must refuse gives a result, or raises an error for another reason.
 
-    running: JAX may notice it only when the program runs, and then raises a RuntimeError."""
+    words: a pattern of the reason, which the message contains. A call with a mistake of its own would raise too, and
+    its rule could never be broken."""
     try:
         found = jax.block_until_ready(call())
-    except (AssertionError, RuntimeError) as error:
-        named = isinstance(error, NotImplementedError) or (running and not isinstance(error, AssertionError))
-        wrong(not named, f"{what} ends in {type(error).__name__}: {str(error)[:200]}")
-    except Exception:
-        return
+    except Exception as error:
+        reason = f"{type(error).__name__}: {reason_of(error)}"
+        wrong(not re.search(words, reason), f"{what} is refused for another reason: {reason[:300]}")
     else:
         wrong(True, f"{what} is not refused: it gives {str(found)[:200]}")

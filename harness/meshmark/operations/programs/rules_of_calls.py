@@ -17,14 +17,15 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.programs.options import wrong
-from meshmark.operations.programs.rules import expect, explicit, mapped, may_leave_out_devices, put
+from meshmark.operations.programs.refusals import explicit, mapped, placed
+from meshmark.operations.programs.rules import expect, may_leave_out_devices
 
 
 def _second_calls(line, grid):
     """Equal static arguments of other types, partials with other keywords, closures, arrays that are changed in place,
     another sharding of a square array, and settings that change between calls."""
     n = line.size
-    x = put(np.arange(n, dtype=np.int32), line, "d")
+    x = placed(line, np.arange(n, dtype=np.int32), "d")
     times = jax.jit(lambda v, k: v * k, static_argnums=1)
     for k, right in ((2, np.int32), (2.0, np.float32), (True, np.int32), (1, np.int32), (1.0, np.float32)):
         expect(times(x, k).dtype, jnp.dtype(right), f"the dtype of int32 times the static {k!r}")
@@ -54,29 +55,29 @@ def _second_calls(line, grid):
         buffer = np.zeros(n * size, np.float32)
         for k in range(3):
             buffer[:] = k
-            placed = jax.device_put(buffer, NamedSharding(line, P("d")), may_alias=False)
+            kept = jax.device_put(buffer, NamedSharding(line, P("d")), may_alias=False)
             expect(
-                float(placed[-1]),
+                float(kept[-1]),
                 float(k),
                 f"an element of a buffer of {size} numbers per device that is filled with {k}",
             )
     square = np.arange(float(n * n), dtype=np.float32).reshape(n, n)
     double = jax.jit(lambda v: 2 * v)
     for spec in (("d",), (None, "d"), (), ("d",)):
-        found = double(put(square, line, *spec))
+        found = double(placed(line, square, *spec))
         expect(np.asarray(found), 2 * square, f"twice an array under {spec}")
         parts = {s.device: np.asarray(s.data) for s in found.addressable_shards}
-        for shard in put(square, line, *spec).addressable_shards:
+        for shard in placed(line, square, *spec).addressable_shards:
             expect(
                 parts[shard.device], 2 * np.asarray(shard.data), f"the part of twice an array under {spec}"
             )
-    grown = put(square, line, "d") * 1
+    grown = placed(line, square, "d") * 1
     copy = jax.device_get(grown)
     with suppress(ValueError):  # it may be read-only
         copy[0] = 100
     expect(np.asarray(grown + 0), square, "an array whose copy on the host is written")
     expect(np.array(jax.device_get(grown)), square, "a second copy of an array whose first copy is written")
-    fresh = put(square, line, "d") * 1
+    fresh = placed(line, square, "d") * 1
     np.asarray(fresh)
     expect(np.array(jax.device_get(fresh * 1)), square, "the copy of another array")
     key = jax.random.key(3)
@@ -172,17 +173,17 @@ def _arguments(line, grid):
     ):
         right = np.ascontiguousarray(view).astype(view.dtype.newbyteorder("="))
         try:
-            expect(np.asarray(put(view, line, "d")), right, f"a view of kind {k} on the devices")
+            expect(np.asarray(placed(line, view, "d")), right, f"a view of kind {k} on the devices")
         except TypeError:
             wrong(view.dtype.isnative, f"a view of kind {k} is refused")
             continue
         expect(
-            np.asarray(jax.jit(lambda v: v + 0)(put(view, line, "d"))),
+            np.asarray(jax.jit(lambda v: v + 0)(placed(line, view, "d"))),
             right,
             f"a view of kind {k} in a program",
         )
     for shape, spec in (((0, 2 * n), (None, "d")), ((2 * n, 0), ("d",)), ((n, 0, 3), ("d",))):
-        empty = put(np.zeros(shape, np.float32), line, *spec)
+        empty = placed(line, np.zeros(shape, np.float32), *spec)
         part = tuple(s // n if k < len(spec) and spec[k] else s for k, s in enumerate(shape))
         expect(
             {s.data.shape for s in empty.addressable_shards},
@@ -195,7 +196,7 @@ def _arguments(line, grid):
             f"the sharding of shape {shape}",
         )
         expect(jax.jit(lambda v: v * 2)(empty).shape, shape, f"the shape of a product of shape {shape}")
-    scalar = put(np.float32(3), line)
+    scalar = placed(line, np.float32(3))
     expect(np.asarray(jax.jit(lambda v: v * 2)(scalar)), np.float32(6), "twice a number")
     fixed = jax.shard_map(
         lambda low, high, v: v * low + high, mesh=line, in_specs=(None, None, P("d")), out_specs=P("d")
@@ -264,7 +265,7 @@ def _training(line, grid):
     """Checkpoint policies, caches of narrow dtypes, whole powers, routers with equal scores, tokens of no class, and
     gradients through casts."""
     n = line.size
-    q = put(np.arange(float(n * 16 * 4), dtype=np.float32).reshape(n, 16, 4) % 5 - 2, line, "d")
+    q = placed(line, np.arange(float(n * 16 * 4), dtype=np.float32).reshape(n, 16, 4) % 5 - 2, "d")
     w = np.ones((4, 4), np.float32)
 
     def products(policy, f, *args):
@@ -316,7 +317,7 @@ def _training(line, grid):
         again = sums(*names) > every
         expect(again, not {"second", "third"} <= set(names), f"whether saving {names} does a sum again")
     for kind in (jnp.bfloat16, jnp.float16, jnp.int8):
-        cache = put(np.zeros((n, 16), kind), line, "d")
+        cache = placed(line, np.zeros((n, 16), kind), "d")
         value = np.full(n, 3, np.float32)
         for name, f in {
             "at[].set": lambda c, v: c.at[:, 3].set(v.astype(c.dtype)),
@@ -329,7 +330,7 @@ def _training(line, grid):
             right[:, 3] = 3
             expect(jax.jit(f)(cache, value), right, f"{name} of a cache of {np.dtype(kind)}")
     for kind in (jnp.bfloat16, jnp.float16):
-        cache = put(np.zeros((n, 16), kind), line, "d")
+        cache = placed(line, np.zeros((n, 16), kind), "d")
         # JAX warns that a later release will refuse this.
         with warnings.catch_warnings(), suppress(TypeError, ValueError):
             warnings.simplefilter("ignore")
@@ -344,20 +345,20 @@ def _training(line, grid):
         expect(jax.jit(lambda v, k=power: v**k)(base), right, f"the static power {power}")
         expect(jax.jit(lambda v, k=power: lax.integer_pow(v, k))(base), right, f"integer_pow of {power}")
     for kind in (jnp.bfloat16, jnp.float16, jnp.float32, jnp.int32, jnp.int8):
-        scores = put(np.zeros((n, 6), kind), line, "d")
+        scores = placed(line, np.zeros((n, 6), kind), "d")
         right = np.tile(np.arange(3, dtype=np.int32), (n, 1))
         expect(jax.jit(lambda v: lax.top_k(v, 3)[1])(scores), right, f"top_k of equal {np.dtype(kind)}")
         for name in ("argmax", "argmin"):
             found = jax.jit(lambda v, name=name: getattr(jnp, name)(v, 1))(scores)
             expect(found, np.zeros(n, np.int32), f"{name} of equal {np.dtype(kind)}")
-        across = put(np.zeros((3, 2 * n), kind), line, None, "d")
+        across = placed(line, np.zeros((3, 2 * n), kind), None, "d")
         for name in ("argmax", "argmin"):
             found = jax.jit(lambda v, name=name: getattr(jnp, name)(v, 1))(across)
             expect(found, np.zeros(3, np.int32), f"{name} of equal {np.dtype(kind)} over a sharded dimension")
     classes = np.resize(np.array([0, 1, -1, 2, 3, 4, -2], np.int32), 2 * n)
     right = (classes[:, None] == np.arange(4)).astype(np.float32)
     expect(
-        jax.jit(lambda i: jax.nn.one_hot(i, 4))(put(classes, line, "d")),
+        jax.jit(lambda i: jax.nn.one_hot(i, 4))(placed(line, classes, "d")),
         right,
         "one_hot of classes that are none",
     )
@@ -365,7 +366,7 @@ def _training(line, grid):
         small = kind(2.0**-16)
         gradient = jax.jit(jax.grad(lambda v, k=kind, s=small: jnp.sum(v.astype(k) * s).astype(jnp.float32)))
         expect(
-            gradient(put(np.ones(n, np.float32), line, "d")),
+            gradient(placed(line, np.ones(n, np.float32), "d")),
             np.full(n, 2.0**-16, np.float32),
             f"a small gradient through {kind.__name__}",
         )

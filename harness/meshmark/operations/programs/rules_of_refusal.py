@@ -12,7 +12,11 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from meshmark.operations.programs.rules import explicit, mapped, put, refused
+from meshmark.operations.programs.refusals import explicit, mapped, placed
+from meshmark.operations.programs.rules import refused
+
+VARIES = "replication which can't be statically inferred"
+"""The reason for which a result that varies over an axis is refused."""
 
 
 def _collectives(line, grid):
@@ -36,17 +40,19 @@ def _collectives(line, grid):
         for axis in ("typo", ("d", "typo"), ("typo", "d")):
             refused(
                 f"{name} over {axis}",
+                "typo",
                 lambda f=f, axis=axis: mapped(lambda v: f(v, axis), line, P("d"), P("d"), check_vma=False)(x),
             )
     pairs = {
-        "one source twice": [(0, 0), (0, n - 1)] if n > 1 else [(0, 0), (0, 0)],
-        "one destination twice": [(0, 0), (n - 1, 0)],
-        "a source out of range": [(n, 0)],
-        "a destination out of range": [(0, n)],
+        "one source twice": ([(0, 0), (0, n - 1)], "unique"),
+        "one destination twice": ([(0, 0), (n - 1, 0)], "unique"),
+        "a source out of range": ([(n, 0)], "out of range"),
+        "a destination out of range": ([(0, n)], "out of range"),
     }
-    for name, perm in pairs.items():
+    for name, (perm, words) in pairs.items():
         refused(
             f"ppermute with {name}",
+            words,
             lambda perm=perm: mapped(lambda v: lax.ppermute(v, "d", perm), line, P("d"), P("d"))(x),
         )
     if n > 1:
@@ -58,6 +64,7 @@ def _collectives(line, grid):
         }.items():
             refused(
                 f"{name} of a dimension that {n} does not divide",
+                "divisible|mapped axis",
                 lambda f=f: mapped(f, line, P(), P("d"), check_vma=False)(odd),
             )
     for name, f in {
@@ -68,34 +75,40 @@ def _collectives(line, grid):
             v, "d", axis=5, tiled=True
         ),
     }.items():
-        refused(name, lambda f=f: mapped(f, line, P("d"), P("d"), check_vma=False)(x))
+        refused(
+            name,
+            "out of bounds|out of range",
+            lambda f=f: mapped(f, line, P("d"), P("d"), check_vma=False)(x),
+        )
 
 
 def _specs(line, grid):
     """Specs of shard_map: of too high rank, of unknown axes, of an axis twice, of dimensions that don't divide, and
     results that vary over an axis that their spec leaves out, for each axis alone and for both."""
-    n, (rows, columns) = line.size, grid.devices.shape
-    x = np.ones((2 * rows, 2 * columns), np.float32)
+    n = line.size
+    x = np.ones((2 * n, 2 * n), np.float32)
     both = P("x", "y")
-    for name, (given, made) in {
-        "an in_spec of too high rank": (P("x", None, "y"), both),
-        "an out_spec of too high rank": (both, P("x", None, "y")),
-        "an in_spec of an unknown axis": (P("typo"), both),
-        "an out_spec of an unknown axis": (both, P("typo")),
-        "an in_spec with an axis twice": (P("x", "x"), both),
-        "an out_spec with an axis twice": (both, P("x", "x")),
-        "two in_specs for one argument": ((both, both), both),
-        "two out_specs for one result": (both, (both, both)),
-    }.items():
-        refused(name, lambda given=given, made=made: mapped(lambda v: v + 1, grid, given, made)(x))
+    for name, words, given, made in (
+        ("an in_spec of too high rank", "in_specs entry which is too long", P("x", None, "y"), both),
+        ("an out_spec of too high rank", "out_specs entry which is too long", both, P("x", None, "y")),
+        ("an in_spec of an unknown axis", "in_specs refers to 'typo'", P("typo"), both),
+        ("an out_spec of an unknown axis", "out_specs refers to 'typo'", both, P("typo")),
+        ("an in_spec with an axis twice", "duplicate|twice|at most one", P("x", "x"), both),
+        ("an out_spec with an axis twice", "duplicate|twice|at most one", P("x"), P("x", "x")),
+        ("two in_specs for one argument", "in_specs", (both, both), both),
+        ("two out_specs for one result", "out_specs", both, (both, both)),
+    ):
+        refused(name, words, lambda given=given, made=made: mapped(lambda v: v + 1, grid, given, made)(x))
     if n > 1:
         refused(
             "an argument that the mesh does not divide",
+            "divisible",
             lambda: mapped(lambda v: v, line, P("d"), P("d"))(np.ones(n + 1)),
         )
     for axes, left in ((("x",), P(None, "y")), (("y",), P("x")), (("x", "y"), P())):
         refused(
             f"a result that varies over {axes} under the spec {left}",
+            VARIES,
             lambda left=left: mapped(lambda v: v[:1, :1], grid, both, left)(x),
         )
         for axis in axes:
@@ -103,12 +116,14 @@ def _specs(line, grid):
             if rest:
                 refused(
                     f"a sum over {axis} that still varies over {rest}",
+                    VARIES,
                     lambda axis=axis, left=left: mapped(
                         lambda v: lax.psum(v[:1, :1], axis), grid, both, left
                     )(x),
                 )
     refused(
         "a loop whose carry begins to vary",
+        "carry",
         lambda: mapped(
             lambda v: lax.scan(lambda c, r: (c + r, None), jnp.zeros(v.shape[1:]), v)[0],
             grid,
@@ -118,6 +133,7 @@ def _specs(line, grid):
     )
     refused(
         "a mesh that is not the one around it",
+        "context mesh",
         lambda: _under(
             explicit(grid),
             lambda: mapped(lambda v: v, line, P("d"), P("d"))(
@@ -139,14 +155,17 @@ def _placements(line, grid):
         for size in (1, n - 1, n + 1, 2 * n + 1):
             refused(
                 f"device_put of {size} rows over {n} devices",
-                lambda size=size: put(np.ones((size, n), np.float32), line, "d"),
+                "divisible",
+                lambda size=size: placed(line, np.ones((size, n), np.float32), "d"),
             )
             refused(
                 f"device_put of {size} columns over {n} devices",
-                lambda size=size: put(np.ones((n, size), np.float32), line, None, "d"),
+                "divisible",
+                lambda size=size: placed(line, np.ones((n, size), np.float32), None, "d"),
             )
             refused(
                 f"zeros of {size} rows over {n} devices",
+                "divisible",
                 lambda size=size: jnp.zeros((size, 2), device=NamedSharding(line, P("d"))),
             )
     whole = np.arange(2.0 * n, dtype=np.float32)
@@ -159,6 +178,7 @@ def _placements(line, grid):
     }.items():
         refused(
             f"make_array_from_callback with {name}",
+            "shape",
             lambda part=part: jax.make_array_from_callback((2 * n,), spread, part),
         )
     devices = list(line.devices.flat)
@@ -170,38 +190,64 @@ def _placements(line, grid):
     }.items():
         refused(
             f"make_array_from_single_device_arrays with {name}",
+            "per-device arrays|shape|addressable shards",
             lambda given=given: jax.make_array_from_single_device_arrays((2 * n,), spread, given),
         )
-    for name, make in {
-        "a spec of an unknown axis": lambda: NamedSharding(line, P("typo")),
-        "a spec with an axis twice": lambda: NamedSharding(line, P("d", "d")),
-        "a spec with an axis twice in one dimension": lambda: NamedSharding(line, P(("d", "d"))),
-        "a mesh with a name too few": lambda: Mesh(grid.devices, ("x",)),
-        "a mesh of more devices than there are": lambda: jax.make_mesh((len(jax.devices()) + 1,), ("d",)),
-        "a spec of too high rank": lambda: put(np.ones(2 * n, np.float32), line, "d", None),
-        "a constraint of too high rank": lambda: jax.jit(
-            lambda v: lax.with_sharding_constraint(v, NamedSharding(line, P(None, "d")))
-        )(whole),
-        "out_shardings of too high rank": lambda: jax.jit(
-            lambda v: v, out_shardings=NamedSharding(line, P(None, "d"))
-        )(whole),
-    }.items():
-        refused(name, make)
-    refused("a read of an array that is deleted", lambda: _deleted(put(whole, line, "d")), running=True)
+    for name, words, make in (
+        ("a spec of an unknown axis", "typo", lambda: NamedSharding(line, P("typo"))),
+        ("a spec with an axis twice", "duplicate", lambda: NamedSharding(line, P("d", "d"))),
+        ("an axis twice in one dimension", "duplicate", lambda: NamedSharding(line, P(("d", "d")))),
+        ("a mesh with a name too few", "ndim", lambda: Mesh(grid.devices, ("x",))),
+        (
+            "a mesh of more devices than there are",
+            "[Nn]umber of devices",
+            lambda: jax.make_mesh((len(jax.devices()) + 1,), ("d",)),
+        ),
+        ("a spec of too high rank", "rank", lambda: placed(line, whole, "d", None)),
+        (
+            "a constraint of too high rank",
+            "rank",
+            lambda: jax.jit(lambda v: lax.with_sharding_constraint(v, NamedSharding(line, P(None, "d"))))(
+                whole
+            ),
+        ),
+        (
+            "out_shardings of too high rank",
+            "rank",
+            lambda: jax.jit(lambda v: v, out_shardings=NamedSharding(line, P(None, "d")))(whole),
+        ),
+        ("a read of an array that is deleted", "deleted", lambda: _deleted(placed(line, whole, "d"))),
+    ):
+        refused(name, words, make)
     if n > 1:
         other = Mesh(line.devices[::-1], ("d",))
-        one, two = put(whole, line, "d"), put(whole, other, "d")
-        refused("two arrays over devices in two orders", lambda: jax.jit(lambda v, w: 10 * v + w)(one, two))
+        one, two = placed(line, whole, "d"), placed(other, whole, "d")
+        refused(
+            "two arrays over devices in two orders",
+            "incompatible devices",
+            lambda: jax.jit(lambda v, w: 10 * v + w)(one, two),
+        )
         refused(
             "two arrays on two devices",
+            "incompatible devices",
             lambda: jax.device_put(whole, devices[0]) + jax.device_put(whole, devices[1]),
         )
         square = np.arange(1.0 * n * n, dtype=np.float32).reshape(n, n)
-        compiled = jax.jit(lambda v: 2 * v).lower(put(square, line, "d")).compile()
-        refused("a compiled function of another sharding", lambda: compiled(put(square, line, None, "d")))
-        refused("a compiled function of another shape", lambda: compiled(put(square[:, :1], line, "d")))
+        compiled = jax.jit(lambda v: 2 * v).lower(placed(line, square, "d")).compile()
         refused(
-            "a compiled function of another dtype", lambda: compiled(put(square.astype(np.int32), line, "d"))
+            "a compiled function of another sharding",
+            "input shardings",
+            lambda: compiled(placed(line, square, None, "d")),
+        )
+        refused(
+            "a compiled function of another shape",
+            "types",
+            lambda: compiled(placed(line, square[:, :1], "d")),
+        )
+        refused(
+            "a compiled function of another dtype",
+            "types",
+            lambda: compiled(placed(line, square.astype(np.int32), "d")),
         )
 
 
@@ -212,8 +258,6 @@ def _deleted(array):
 
 def _explicit_axes(line, grid):
     """Operands whose types name other axes for a dimension, along each dimension of two and three."""
-    if min(grid.devices.shape) == 1:
-        return
     m = explicit(grid)
     rows, columns = m.devices.shape
     side = 2 * rows * columns
@@ -232,18 +276,33 @@ def _explicit_axes(line, grid):
                     for way, run in (("eager", f), ("compiled", jax.jit(f))):
                         refused(
                             f"{name}, {way}, of dimension {k} of {rank} over x and over y",
+                            "shardings",
                             lambda run=run, a=a, b=b: run(a, b),
                         )
         a = jax.device_put(np.ones((side, side), np.float32), P("x", "y"))
-        for name, f in {
-            "a product over a sharded dimension": lambda p: jnp.dot(p, p),
-            "a product of two dimensions over one axis": lambda p: jnp.einsum("ij,kj->ik", p, p.T.T),
-            "a reshape that splits a shard": lambda p: (
-                p.reshape(side * side // 3 * 3, -1) if side % 3 else p.reshape(3, -1)
+        rows_alone = jax.device_put(np.ones((side, side), np.float32), P("x", None))
+        for name, words, f, given in (
+            (
+                "a product over a sharded dimension",
+                "[Cc]ontracting dimensions",
+                lambda p: jnp.dot(p, p),
+                a,
             ),
-            "a concatenation of dimensions over x and y": lambda p: jnp.concatenate([p, p.T]),
-        }.items():
-            refused(name, lambda f=f: jax.jit(f)(a))
+            (
+                "a product with one axis on both dimensions of the result",
+                "illegally sharded",
+                lambda p: jnp.einsum("ij,kj->ik", p, p),
+                rows_alone,
+            ),
+            ("a concatenation over x and over y", "same sharding", lambda p: jnp.concatenate([p, p.T]), a),
+        ):
+            refused(name, words, lambda f=f, given=given: jax.jit(f)(given))
+        if rows > 2:
+            refused(
+                "a reshape whose first part is shorter than its axis",
+                "[Ss]harding|sharded",
+                lambda: jax.jit(lambda p: p.reshape(2, -1, side))(rows_alone),
+            )
 
 
 def _out_sharding(line, grid):
@@ -257,7 +316,7 @@ def _out_sharding(line, grid):
                 p, p, (((1,), (0,)), ((), ())), out_sharding=P("x", None, None)
             ),
         }.items():
-            refused(f"an out_sharding of {name} of too high rank", lambda f=f: jax.jit(f)(a))
+            refused(f"an out_sharding of {name} of too high rank", "spec", lambda f=f: jax.jit(f)(a))
 
 
 RULES_OF_REFUSAL: dict[str, Callable[..., None]] = {
