@@ -319,6 +319,7 @@ ON_DEVICE = {
     "kind": "oracles",
     "what": "gpu",
     "text": f"result 0 of one gpu device {oracles.DEVICE_IS_WRONG}: 4 of 4, at (0, 0) expected 10, seen 20",
+    "data": {"wrongness": "factor 2"},
 }
 
 
@@ -332,10 +333,18 @@ class RightWithoutAPass(StubSlot):
 def test_an_error_of_a_device_is_never_taken_for_one_of_the_cpu():
     hunt = Hunt(0, Settings(devices=1, backend="gpu"))
     key = hunt._key(RightWithoutAPass(), product_of("int8"), ON_DEVICE, False)
-    assert key == "oracles on gpu: lax.dot_general of int8"
+    assert key == "oracles on gpu: lax.dot_general of int8: factor 2"
+    other = ON_DEVICE | {"data": {"wrongness": "zeros"}}
+    assert hunt._key(RightWithoutAPass(), product_of("int8"), other, False) != key
     assert key != hunt._key(RightWithoutAPass(), product_of("uint8"), ON_DEVICE, False)
     cpu = ON_DEVICE | {"mode": oracles.ALONE, "what": "CPU", "text": "result 0 of one CPU device differs"}
     assert hunt._key(RightWithoutAPass(), MOVED, cpu, False) == "oracles: right without algsimp"
+
+
+def test_the_kind_of_wrongness_on_a_device_is_told(plant):
+    plant(here=[2 * k for k in RIGHT])
+    (found,) = oracles.judge(MOVED, (oracles.HOST,))
+    assert found.what == "gpu" and found.data == {"wrongness": "factor 2"}
 
 
 def test_a_pass_explains_a_program_only_if_it_writes_into_an_array():

@@ -48,7 +48,8 @@ def make_key(program: Program, difference: Mapping[str, Any]) -> str:
     if named := find_cause(program, difference):
         return named
     if is_of_device(difference):
-        return f"oracles on {difference['what']}: {_describe_with_dtypes(program)}"
+        wrongness = difference.get("data", {}).get("wrongness") or "values"
+        return f"oracles on {difference['what']}: {_describe_with_dtypes(program)}: {wrongness}"
     parts = [_described(program, n) for n in program.nodes if n.op not in ("item", "constrain")]
     transform = f" {program.transform.kind}" if program.transform.kind else ""
     return f"{difference['kind']}: {' '.join(sorted(set(parts))) or 'reshard'}{transform}"

@@ -324,7 +324,8 @@ def compare_with_host(program: Program, known: Truth, rounded: bool) -> Differen
             ALONE, "oracles", "CPU", first_difference(right.results, opinion, right, rounded, told) or said
         )
     told = f"one {here} device {DEVICE_IS_WRONG}"
-    return Difference(HOST, "oracles", here, first_difference(known.results, opinion, right, rounded, told))
+    text = first_difference(known.results, opinion, right, rounded, told)
+    return Difference(HOST, "oracles", here, text, {"wrongness": first_wrongness(known, opinion)})
 
 
 def compare_with_alone(program: Program, known: Truth, rounded: bool) -> Difference | None:
@@ -353,6 +354,17 @@ def first_difference(
         if wrong.any():
             at = tuple(np.argwhere(wrong)[0].tolist())
             return f"{text}: {wrong.sum()} of {want.size}, at {at} expected {want[at]}, seen {seen[at]}"
+    return ""
+
+
+def first_wrongness(known: Truth, right: Sequence[np.ndarray]) -> str:
+    """The kind of wrongness of the first result that is not the right one, as `describe_wrongness` tells it."""
+    for want, seen in zip(right, known.results, strict=True):
+        if want.shape != seen.shape:
+            return "shape"
+        wrong = _wrong(seen, want, 0.0)
+        if wrong.any():
+            return describe_wrongness(want, seen, wrong, False)
     return ""
 
 
