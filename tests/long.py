@@ -2,7 +2,7 @@
 """The long tests, of which a run takes a part: another part for each commit, so all of them run within a few commits.
 
     MESHMARK_SLOW=1 python -m pytest tests --junit-xml all.xml    # runs all
-    python -m tests.long all.xml                                  # writes tests/long.tsv from one or more such reports
+    python -m tests.long all.xml                                  # writes tests/long.tsv, from one or more such reports
 
 `tests/long.tsv` has one row per long test function: its seconds with all of its parameters, and its name. The longest
 is first. `MESHMARK_TURN=N` chooses another part, and `MESHMARK_SLOW=1` runs all.
@@ -75,12 +75,14 @@ def measure(reports: Iterable[Path]) -> Counter[str]:
 
 
 def main(reports: list[str]) -> int:
-    """Write the list."""
+    """Write the list: what the reports say of their functions, and the rows that it has of others."""
     if not reports:
         print("usage: python -m tests.long REPORT.xml ...", file=sys.stderr)
         return 2
-    rows = [f"{seconds:.0f}\t{name}\n" for name, seconds in measure(map(Path, reports)).most_common()]
-    LIST.write_text("".join(row for row in rows if float(row.split("\t")[0]) >= LEAST), encoding="utf-8")
+    kept = (line.split("\t") for line in LIST.read_text(encoding="utf-8").splitlines())
+    found = Counter({name: float(seconds) for seconds, name in kept} | measure(map(Path, reports)))
+    rows = [f"{seconds:.0f}\t{name}\n" for name, seconds in found.most_common() if round(seconds) >= LEAST]
+    LIST.write_text("".join(rows), encoding="utf-8")
     return 0
 
 

@@ -47,3 +47,14 @@ def test_the_longest_report_counts(tmp_path):
     for name, seconds in (("one", 2.5), ("two", 4.0)):
         (tmp_path / f"{name}.xml").write_text(report % (name, seconds))
     assert long.measure([tmp_path / "one.xml", tmp_path / "two.xml"]) == {"tests/a.py::test_b": 4.0}
+
+
+def test_a_report_changes_the_rows_of_its_functions_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(long, "LIST", tmp_path / "long.tsv")
+    long.LIST.write_text("9\ttests/a.py::test_old\n7\ttests/a.py::test_short_now\n5\ttests/a.py::test_b\n")
+    case = '<testcase classname="tests.a" name="%s" time="%s"/>'
+    (tmp_path / "all.xml").write_text(
+        f"<testsuite>{case % ('test_b', 12)}{case % ('test_short_now', 1)}</testsuite>"
+    )
+    assert long.main([str(tmp_path / "all.xml")]) == 0
+    assert long.LIST.read_text() == "12\ttests/a.py::test_b\n9\ttests/a.py::test_old\n"
