@@ -93,7 +93,7 @@ function buildMatrix(shown) {
     body.append(group.line.tr);
     for (const r of members) {
       const operation = rows[r].operation;
-      lines[r] = { members: [r], name: operation, cells: null, tr: el("tr", { role: "row", hidden: true }, el("th", { role: "rowheader", scope: "row", title: info.get(operation)?.about }, operation)), open: (m, f) => openCell("", operation, modesSeen[m], f.runs.map((x) => x.key).join(".")) };
+      lines[r] = { members: [r], name: operation, cells: null, tr: el("tr", { role: "row", hidden: true, "aria-hidden": "true" }, el("th", { role: "rowheader", scope: "row", title: info.get(operation)?.about }, operation)), open: (m, f) => openCell("", operation, modesSeen[m], f.runs.map((x) => x.key).join(".")) };
       body.append(lines[r].tr);
     }
     table.append(body);
@@ -153,23 +153,29 @@ function drawMatrix() {
   const narrow = filtering(), order = [];
   for (const g of groups) {
     const some = new Set(g.members.filter(visible)), open = opened.get(g.family) ?? (narrow || families.size < 3 || isLoud(g.line, total));
-    g.body.hidden = !some.size;
+    hide(g.body, !some.size);
     if (some.size) {
       const sign = `${open ? "▾" : "▸"} ${g.family} `, number = plural(some.size, "operation");
       if (g.said !== sign + number) { g.said = sign + number; g.toggle.setAttribute("aria-expanded", String(open)); g.toggle.replaceChildren(sign, el("span", { class: "soft small" }, number)); }
       order.push(g.line);
-    } else g.line.tr.hidden = true;
-    for (const r of g.members) if (open && some.has(r)) order.push(lines[r]); else lines[r].tr.hidden = true;
+    } else hide(g.line.tr, true);
+    for (const r of g.members) if (open && some.has(r)) order.push(lines[r]); else hide(lines[r].tr, true);
   }
   // First what the box can show; the others follow in their order.
-  const show = (line) => { fillLine(line, total); line.tr.hidden = false; }, most = Math.ceil(innerHeight * .78 / LOW) + 2;
+  const show = (line) => { fillLine(line, total); hide(line.tr, false); }, most = Math.ceil(innerHeight * .78 / LOW) + 2;
   clearTimeout(unfolding);
   for (const line of order.splice(0, most)) show(line);
-  for (const line of order) line.tr.hidden = true;
+  for (const line of order) hide(line.tr, true);
   const unfold = () => { for (const line of order.splice(0, 2 * most)) show(line); if (order.length) unfolding = setTimeout(unfold, 30); };
   if (order.length) unfolding = setTimeout(unfold, 30);
   rove();
   $("matrix-status").textContent = (hits === all ? `${plural(all, "case")} in ${plural(shown.length, "run")}.` : `${count(hits)} of ${plural(all, "case")} match, in ${plural(shown.length, "run")}.`) + (D.cut ? ` ${plural(D.cut, "reason")} cut short to keep the page small.` : "");
+}
+// Hide or show a line or a family. Its style keeps its layout, so screen readers are told.
+function hide(element, yes) {
+  if (element.hidden === yes) return;
+  element.hidden = yes;
+  if (yes) element.setAttribute("aria-hidden", "true"); else element.removeAttribute("aria-hidden");
 }
 // The least height of a line in pixels.
 const LOW = 32;
