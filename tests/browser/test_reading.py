@@ -77,8 +77,12 @@ def test_a_filter_waits_for_no_more_rows_than_the_box_can_show(open_file, publis
     typed = """() => { const q = document.getElementById("f-q"); q.value = "x";
         q.dispatchEvent(new Event("input", { bubbles: true }));
         return document.querySelectorAll(".matrix tbody tr:not([hidden])").length; }"""
-    assert 10 < tab.evaluate(typed) <= 0.78 * 900 / 32 + 3
+    # The least heights of the head and of a row, as the next lines hold them.
+    assert 10 < tab.evaluate(typed) <= (0.78 * 900 - 128) / 29 + 2
     tab.wait_for_function("() => document.querySelectorAll('.matrix tbody tr:not([hidden])').length > 100")
+    heights = "[...document.querySelectorAll('%s')].map((e) => e.getBoundingClientRect().height)"
+    assert min(tab.evaluate(heights % ".matrix tbody tr:not([hidden])")) >= 29
+    assert sum(tab.evaluate(heights % ".matrix caption, .matrix thead")) >= 128
 
 
 CUT = """() => { const found = [], walk = (n) => { for (const e of n.children) {

@@ -162,7 +162,7 @@ function drawMatrix() {
     for (const r of g.members) if (open && some.has(r)) order.push(lines[r]); else hide(lines[r].tr, true);
   }
   // First what the box can show; the others follow in their order.
-  const show = (line) => { fillLine(line, total); hide(line.tr, false); }, most = Math.ceil(innerHeight * .78 / LOW) + 2;
+  const show = (line) => { fillLine(line, total); hide(line.tr, false); }, most = Math.ceil((innerHeight * .78 - TOP) / LOW) + 1;
   clearTimeout(unfolding);
   for (const line of order.splice(0, most)) show(line);
   for (const line of order) hide(line.tr, true);
@@ -177,8 +177,8 @@ function hide(element, yes) {
   element.hidden = yes;
   if (yes) element.setAttribute("aria-hidden", "true"); else element.removeAttribute("aria-hidden");
 }
-// The least height of a line in pixels.
-const LOW = 32;
+// The least heights of a line, and of the caption and the head together, in pixels.
+const LOW = 29, TOP = 128;
 let unfolding = 0;
 // Whether one of the cases of a line that the filters leave is a failure.
 function isLoud(line, total) {
