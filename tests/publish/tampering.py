@@ -35,7 +35,8 @@ KNOWN_AS = "https://example.org/x"
 
 def compared(**fields):
     """A line of a comparison."""
-    return {"schema": 1, "kind": "comparison", "what": "verdict", "run": submissions.TIMED} | fields
+    head = {"schema": 1, "kind": "comparison", "what": "verdict", "run": submissions.TIMED}
+    return head | {"case": f"{CASE} (isolated)", "verdict": "inconclusive", "reason": ""} | fields
 
 
 def appended(text):

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from meshmark.core import files
 from meshmark.core.errors import BadInput
-from meshmark.records.reading import LONGEST
+from meshmark.records.reading import LONGEST, MOST_LINES
 from meshmark.records.results import NAME, RELEASE
 
 MOST_FILES = 64
@@ -266,7 +266,10 @@ def read_lines(file: File, room: Room) -> Iterator[tuple[int, dict[str, Any] | s
     twice in one object.
     """
     for number, data in whole_lines(file, room):
-        yield number, _record(data) if isinstance(data, bytes) else data
+        if isinstance(data, bytes):
+            yield number, _record(data), data
+        else:
+            yield number, data, b""
 
 
 def whole_lines(file: File, room: Room) -> Iterator[tuple[int, bytes | str]]:
@@ -284,8 +287,13 @@ def whole_lines(file: File, room: Room) -> Iterator[tuple[int, bytes | str]]:
             room.values -= data.count(b",") + data.count(b"[") + data.count(b"{")
             if len(data) > LONGEST:
                 yield number, f"a line of more than {LONGEST} bytes: make the file again"
+    return ((number, record) for number, record, _ in read_spelled(file, room))
+
+
+def read_spelled(file: File, room: Room) -> Iterator[tuple[int, dict[str, Any] | str, bytes]]:
+    """The same with the bytes of each line; b"" beside a complaint about the file as a whole."""
                 return
-            if room.unpacked < 0 or room.values < 0:
+            if room.unpacked < 0 or room.values < 0 or number > MOST_LINES:
                 yield number, "more records than the limit of one product: leave runs out"
                 return
             if not data.endswith(b"\n"):

@@ -263,7 +263,7 @@ def _read(path: Path) -> list[Entry]:
             [f"{path} has more than {4 * bundles.MOST_PACKED >> 20} MiB: submit fewer runs at once"]
         )
     bundle, report = Bundle("", "", {path.name: File(path.name, data)}), Review("")
-    lines = entries(bundle, path.name, Room(), report)
+    lines = entries(bundle, path.name, Room(), report, submitted=False)
     if report.complaints:
         more = f" ({len(report.complaints) - 1} more)" if len(report.complaints) > 1 else ""
         where = path.parent / report.complaints[0] if path.parent != Path() else report.complaints[0]
