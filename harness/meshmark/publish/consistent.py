@@ -37,6 +37,10 @@ NEAR = 0.02
 """If all sorted samples of two processes differ by at most this share of the interquartile range, one is a copy."""
 
 DIGITS = 3
+MOST_COMPARED = 100
+"""The most lines with which one line is compared. More than these are alike only in a file that was made to be slow to
+check, and the comparison of all pairs would take days."""
+
 """A clock gives more digits than this to samples of at least 0.1 ms; the least in the published runs is 6."""
 
 
@@ -203,7 +207,11 @@ def _scaled(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
         if len(samples) < FEW_SAMPLES or samples[0] <= 0 or len(set(samples)) < FEW_SAMPLES:
             continue
         place = round((math.log(samples[-1]) - math.log(samples[0])) / SPREAD)
-        near = [one for at in (place - 1, place, place + 1) for one in seen.get((len(samples), at), ())]
+        near = [
+            one
+            for at in (place - 1, place, place + 1)
+            for one in seen.get((len(samples), at), [])[-MOST_COMPARED:]
+        ]
         for before, other in near:
             factor = samples[0] / other[0]
             if factor != 1 and all(
@@ -225,7 +233,7 @@ def _jittered(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
         if len(set(samples)) < FEW_SAMPLES or spread <= 0:
             continue
         key = record["case"], record["cadence"], len(samples)
-        for before, other in seen.get(key, ()):
+        for before, other in seen.get(key, [])[-MOST_COMPARED:]:
             if max(abs(s - o) for s, o in zip(samples, other, strict=True)) <= NEAR * spread:
                 text = f"its samples are those of line {before}, with a little noise"
                 yield number, f"{record['case']}: {text}: {AS_WRITTEN}"

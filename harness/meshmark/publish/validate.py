@@ -26,6 +26,7 @@ from meshmark.publish import (
     ended,
     environments,
     file_checks,
+    floods,
     privacy,
     timing_checks,
     totals,
@@ -68,6 +69,10 @@ def check_product(
         name: entries(bundle, name, room, review) for name in sorted(bundle.files) if RECORDS.fullmatch(name)
     }
     if not files:
+    if flooded := list(floods.find_floods(files)):
+        for text in flooded:
+            review.complain("", text)
+        return review.close()
         review.complain("", "no records (*.jsonl or *.jsonl.gz): submit makes them")
         return review.close()
     runs = file_checks.check_runs(bundle, files, product, review)
