@@ -98,6 +98,9 @@ def find_products(root: Path) -> list[Product]:
 
 def product_in(path: Path) -> Product:
     """The product in this directory; its parent's name is the release."""
+        for path in (release, *_directories(release)):
+            if path.is_symlink():  # `meshmark validate` takes none, so nobody checked what it leads to
+                raise ResultError(f"{path}: a link to a directory: put the directory itself here")
     path = path.absolute()
     release = path.parent.name
     if not RELEASE.fullmatch(release):
