@@ -176,6 +176,10 @@ CATALOGUE = {
         "claims L0, which is not met .*1 unsupported",
     ),
     "a higher level is claimed": (product_with(level="L2"), "claims L2, which is not met .L1: 1 of"),
+    "a mark that admits nothing": (
+        product_with(marks=["verified by the maintainers"]),
+        "the mark 'verified by the maintainers' admits no defect",
+    ),
     "a level that is none": (product_with(level="L9"), "claims 'L9', which has no must-pass list"),
     "a check is taken out": (
         without(CONFORMANCE, lambda r: r.get("case") == CASE and r["check"] == "numbers"),

@@ -42,10 +42,9 @@ from meshmark.publish import (
     validate,
 )
 from meshmark.publish.bundles import Bundle, File, Room
-from meshmark.publish.file_checks import DIRTY
+from meshmark.publish.file_checks import DIRTY, INCOMPLETE
 from meshmark.publish.lines import as_records, entries
 from meshmark.publish.review import Entry, Review
-from meshmark.publish.validate import INCOMPLETE
 from meshmark.publish.workload import MOST_WORK
 from meshmark.records import results, run_line, sealing, writing
 from meshmark.records.definition import KINDS

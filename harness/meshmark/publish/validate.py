@@ -41,9 +41,6 @@ from meshmark.records.results import MANIFEST, PRODUCT, RECORDS
 STALE = "old must-pass list"
 """How the note begins if the statement does not use the newest list."""
 
-INCOMPLETE = "level not met"
-"""How the mark begins that concedes a level that is not met and lets the product through."""
-
 
 def check_product(
     bundle: Bundle,
@@ -144,7 +141,7 @@ def _statement(
         text = f"claims {claimed!a}, which has no must-pass list{over}: claim one that has ({choice})"
         review.complain(PRODUCT, text)
     elif claimed and claimed > found.met:
-        marked = any(mark.startswith(INCOMPLETE) for mark in product["marks"])
+        marked = any(mark.startswith(file_checks.INCOMPLETE) for mark in product["marks"])
         for standing in found.standings:
             if standing.must.level <= claimed and not standing.complete and not marked:
                 review.complain(
