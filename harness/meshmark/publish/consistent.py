@@ -16,6 +16,7 @@ from typing import Any
 from meshmark.core.verdicts import BAD, worst
 from meshmark.publish import origin
 from meshmark.publish.review import AS_WRITTEN, Entry
+from meshmark.publish.shapes import MIRRORED, Shapes
 from meshmark.records import run_line
 
 Line = tuple[int, Mapping[str, Any]]
@@ -165,17 +166,13 @@ def of_samples(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
 
 
 def of_one_rank(by_rank: Sequence[Sequence[float]]) -> str:
-    """Why the samples of two ranks are the same, in any order and with any common factor; "" if they are not."""
-    shapes: dict[tuple[int, ...], int] = {}
+    """Why the samples of two ranks are the same, in any order, with any common factor or constant, or mirrored; "" if
+    they are not."""
+    seen = Shapes[int]()
     for rank, samples in enumerate(by_rank):
-        own = sorted(samples)
-        if len(set(own)) < FEW_SAMPLES or own[0] <= 0:
-            continue
-        shape = tuple(round(math.log(s / own[0]) / SPREAD) for s in own)
-        for other, before in shapes.items():
-            if all(abs(a - b) <= 1 for a, b in zip(shape, other, strict=False)):
-                return f"ranks {before} and {rank} have the same samples, but for their order or a factor"
-        shapes[shape] = rank
+        if hit := seen.find(samples):
+            return f"ranks {hit[0]} and {rank} have the same samples, but for their order, a factor or a constant"
+        seen.add(rank, samples)
     return ""
 
 
@@ -254,6 +251,25 @@ def of_files(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, s
             if record["kind"] == "timing" and record["verdict"] == "pass" and record["case"] in bad:
                 text = f"{record['case']}: timed with values that are right, and judged {bad[record['case']]}"
                 yield name, number, f"{text}: find out which holds, and run both again"
+    yield from _copied(files)
+
+
+def _copied(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, str]]:
+    """(file, line, problem) of samples that are those of another line of the product, in any file. Those of the same
+    file in another order or times a factor have their own rules."""
+    seen = Shapes[tuple[str, int]]()
+    for name, lines in files.items():
+        for number, record in lines:
+            if record["kind"] != "timing":
+                continue
+            for samples in (record["samples_s"], record.get("control_s", ())):
+                hit = seen.find(samples)
+                if hit and (hit[0][0] != name or "constant" in hit[1] or hit[1] == MIRRORED):
+                    (there, line), how = hit
+                    text = f"its samples are those of line {line} of {there}, {how}"
+                    yield name, number, f"{record['case']}: {text}: {AS_WRITTEN}"
+                    break
+                seen.add((name, number), samples)
 
 
 CHOSEN = {"levels": "level", "operations": "operation", "modes": "mode", "dtypes": "dtype", "sizes": "size"}

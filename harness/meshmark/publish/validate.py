@@ -28,6 +28,7 @@ from meshmark.publish import (
     file_checks,
     floods,
     privacy,
+    stretches,
     timing_checks,
     totals,
     workload,
@@ -66,11 +67,11 @@ def check_product(
         name: entries(bundle, name, room, review) for name in sorted(bundle.files) if RECORDS.fullmatch(name)
     }
     if not files:
+        review.complain("", "no records (*.jsonl or *.jsonl.gz): submit makes them")
+        return review.close()
     if flooded := list(floods.find_floods(files)):
         for text in flooded:
             review.complain("", text)
-        return review.close()
-        review.complain("", "no records (*.jsonl or *.jsonl.gz): submit makes them")
         return review.close()
     runs = file_checks.check_runs(bundle, files, product, review)
     file_checks.check_environment(bundle, files, review)
@@ -96,7 +97,7 @@ def check_product(
             MANIFEST,
             f"totals differ from the records in {', '.join(differing)[:80] or 'their names'}: submit again",
         )
-    for name, number, text in consistent.of_files(files):
+    for name, number, text in itertools.chain(consistent.of_files(files), stretches.find_copies(files)):
         review.complain(name, text, number, "consistent")
     _statement(files, manifest, product, review)
     own = duplicates.prints_of(bundle.place, (record for lines in files.values() for _, record in lines))
