@@ -37,11 +37,11 @@ SPREAD = 1e-5
 NEAR = 0.02
 """If all sorted samples of two processes differ by at most this share of the interquartile range, one is a copy."""
 
-DIGITS = 3
 MOST_COMPARED = 100
 """The most lines with which one line is compared. More than these are alike only in a file that was made to be slow to
 check, and the comparison of all pairs would take days."""
 
+DIGITS = 3
 """A clock gives more digits than this to samples of at least 0.1 ms; the least in the published runs is 6."""
 
 
@@ -119,7 +119,7 @@ def missing_processes(
 
     A resumed run has a run line for each part. The parts count together, and a later part has later processes.
     """
-    whole = {name: _whole_run(run) for name, run in runs.items()}
+    whole = {name: whole_run(run) for name, run in runs.items()}
     there: dict[tuple[str, str], dict[str, set[int]]] = {}
     first: dict[tuple[str, str], tuple[int, Mapping[str, Any]]] = {}
     for number, record in lines:
@@ -145,7 +145,7 @@ def missing_processes(
                 break
 
 
-def _whole_run(run: Mapping[str, Any]) -> str:
+def whole_run(run: Mapping[str, Any]) -> str:
     """What the run lines of all parts of one resumed run have in common."""
     return json.dumps([run_line.settings(run), run_line.environment_fields(run)], sort_keys=True, default=str)
 
