@@ -6,6 +6,7 @@ so that only the check in question can find it.
 """
 
 import gzip
+import io
 
 from meshmark.operations import cases
 from meshmark.operations.selection import Selection
@@ -47,6 +48,18 @@ def appended(text):
 def as_of(case, operation="psum"):
     """The file with the lines of one more case, of this name."""
     return added(CONFORMANCE, *(r | {"case": case, "operation": operation} for r in judged(ONE)))
+
+
+def packed_as(name):
+    """The conformance file, packed as a file of this name."""
+
+    def change(made):
+        packed = io.BytesIO()
+        with gzip.GzipFile(name, "wb", fileobj=packed, mtime=0) as file:
+            file.write(gzip.decompress(made.files[CONFORMANCE].data))
+        return replaced(made, CONFORMANCE, packed.getvalue())
+
+    return change
 
 
 def suite(**fields):
@@ -176,6 +189,10 @@ CATALOGUE = {
         "claims L0, which is not met .*1 unsupported",
     ),
     "a higher level is claimed": (product_with(level="L2"), "claims L2, which is not met .L1: 1 of"),
+    "a name in the head of a packed file": (
+        packed_as("runs-of-alice.jsonl"),
+        "its packed head holds a name or a comment",
+    ),
     "a mark that admits nothing": (
         product_with(marks=["verified by the maintainers"]),
         "the mark 'verified by the maintainers' admits no defect",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small file can't ask for days of review."""
 
+import gzip
 import random
 import time
 
@@ -8,7 +9,7 @@ import pytest
 
 from meshmark.publish import consistent
 from tests.publish.tampering import CONFORMANCE, complaints
-from tests.submissions import facts, lines_of, resealed, timing, with_lines
+from tests.submissions import facts, lines_of, replaced, resealed, timing, with_lines
 
 
 def test_a_million_devices_are_refused_at_once(honest):
@@ -33,3 +34,10 @@ def test_many_lines_with_nearly_one_shape_are_compared_in_bounded_time(change):
     start = time.process_time()
     assert list(consistent.of_samples(lines)) == []
     assert time.process_time() - start < 10
+
+
+def test_a_log_of_very_many_lines_is_refused(honest):
+    """Each line is searched for names and addresses."""
+    packed = gzip.compress(b"\n" * 2_000_000, mtime=0)
+    found = complaints(resealed(replaced(honest, "log.txt.gz", packed)))
+    assert any("more records than the limit of one product" in text for text in found)
