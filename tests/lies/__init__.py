@@ -7,6 +7,7 @@ and docs/submitting.md lists it as taken on trust.
 """
 
 from tests.lies import (
+    of_copies,
     of_covers,
     of_ends,
     of_fields,
@@ -34,6 +35,7 @@ BY_SUBJECT = (
     of_fields.LIES,
     of_several.LIES,
     of_covers.LIES,
+    of_copies.LIES,
     on_trust.LIES,
 )
 

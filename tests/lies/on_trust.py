@@ -3,7 +3,7 @@
 
 import random
 
-from tests.lies import of_covers, of_rounds, of_several
+from tests.lies import of_copies, of_covers, of_rounds, of_several
 from tests.lies.of_ends import closed_anew
 from tests.lies.of_times import in_samples, scaled
 from tests.lies.telling import Lie, Records, change_runs, in_seconds, of_kind, on_facts
@@ -54,4 +54,5 @@ LIES: dict[str, Lie] = {
     **of_several.PASSING,
     **of_rounds.PASSING,
     **of_covers.PASSING,
+    **of_copies.PASSING,
 }

@@ -6,6 +6,7 @@ so that only the check in question can find it.
 """
 
 import gzip
+import io
 
 from meshmark.operations import cases
 from meshmark.operations.selection import Selection
@@ -35,7 +36,8 @@ KNOWN_AS = "https://example.org/x"
 
 def compared(**fields):
     """A line of a comparison."""
-    return {"schema": 1, "kind": "comparison", "what": "verdict", "run": submissions.TIMED} | fields
+    head = {"schema": 1, "kind": "comparison", "what": "verdict", "run": submissions.TIMED}
+    return head | {"case": f"{CASE} (isolated)", "verdict": "inconclusive", "reason": ""} | fields
 
 
 def appended(text):
@@ -46,6 +48,18 @@ def appended(text):
 def as_of(case, operation="psum"):
     """The file with the lines of one more case, of this name."""
     return added(CONFORMANCE, *(r | {"case": case, "operation": operation} for r in judged(ONE)))
+
+
+def packed_as(name):
+    """The conformance file, packed as a file of this name."""
+
+    def change(made):
+        packed = io.BytesIO()
+        with gzip.GzipFile(name, "wb", fileobj=packed, mtime=0) as file:
+            file.write(gzip.decompress(made.files[CONFORMANCE].data))
+        return replaced(made, CONFORMANCE, packed.getvalue())
+
+    return change
 
 
 def suite(**fields):
@@ -175,6 +189,14 @@ CATALOGUE = {
         "claims L0, which is not met .*1 unsupported",
     ),
     "a higher level is claimed": (product_with(level="L2"), "claims L2, which is not met .L1: 1 of"),
+    "a name in the head of a packed file": (
+        packed_as("runs-of-alice.jsonl"),
+        "its packed head holds a name or a comment",
+    ),
+    "a mark that admits nothing": (
+        product_with(marks=["verified by the maintainers"]),
+        "the mark 'verified by the maintainers' admits no defect",
+    ),
     "a level that is none": (product_with(level="L9"), "claims 'L9', which has no must-pass list"),
     "a check is taken out": (
         without(CONFORMANCE, lambda r: r.get("case") == CASE and r["check"] == "numbers"),

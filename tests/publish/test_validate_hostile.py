@@ -20,7 +20,7 @@ from meshmark.publish import bundles
 from meshmark.publish import lines as publish_lines
 from meshmark.publish.bundles import Bundle, BundleError, File
 from meshmark.publish.validate import check_product
-from meshmark.records import writing
+from meshmark.records import results, writing
 from tests.publish.tampering import CASE, CONFORMANCE, TIMING, complaints, of_case, unpacked
 from tests.submissions import (
     judged,
@@ -224,9 +224,46 @@ def test_directories_with_links_devices_and_odd_names(tmp_path, honest, capsys):
     assert cli.main(["validate", str(path)]) == 1
     shown = capsys.readouterr().out
     assert shown.count("not a plain file") == 3 and "an invalid name" in shown and "\x1b" not in shown
-    (tmp_path / "links" / "0.12.0.1").mkdir(parents=True)
-    (tmp_path / "links" / "0.12.0.1" / "cpu-4").symlink_to(path)
-    assert cli.main(["validate", str(tmp_path / "links")]) == 2
+
+
+@pytest.mark.parametrize("of_a_release", [False, True])
+def test_a_link_to_a_product_is_refused_and_not_followed(tmp_path, honest, capsys, of_a_release):
+    """The report would follow it to a product that nobody checked."""
+    path, links = unpacked(honest, tmp_path), tmp_path / "links"
+    link = links / "0.12.0.1" if of_a_release else links / "0.12.0.1" / "cpu-4"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(path.parent if of_a_release else path)
+    for named in (links, link):
+        assert cli.main(["validate", str(named)]) == 1
+        assert "a link to a directory: put the directory itself here" in capsys.readouterr().out
+    with pytest.raises(results.ResultError, match="a link to a directory"):
+        results.find_products(links)
+
+
+@pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_a_sparse_file_of_an_archive_is_refused(tmp_path, form):
+    """Its holes are not in the archive, so 200 bytes could fill the memory."""
+    info = tarfile.TarInfo("0.12.0.1/cpu-4/a.jsonl")
+    data = b""
+    if form == tarfile.PAX_FORMAT:
+        hole = {"size": 60 << 20, "map": f"{60 << 20},0", "numblocks": 1, "major": 0, "minor": 1}
+        info.pax_headers = {f"GNU.sparse.{name}": str(value) for name, value in hole.items()}
+    else:
+        info.type = tarfile.GNUTYPE_SPARSE
+    path = tmp_path / "b.tar.gz"
+    with tarfile.open(path, "w:gz", format=form) as archive:
+        archive.addfile(info, io.BytesIO(data))
+    [bundle] = bundles.open_bundles(path)
+    assert not bundle.files and [why for _, why in bundle.refused] == [
+        "a sparse file: pack it without --sparse"
+    ]
+
+
+def test_all_files_of_an_archive_together_are_limited(tmp_path, monkeypatch):
+    monkeypatch.setattr(bundles, "MOST_PACKED", 20_000)
+    path = packed(tmp_path, *((f"0.12.0.1/cpu-4/{n}.jsonl", bytes(12_000)) for n in "ab"))
+    [bundle] = bundles.open_bundles(path)
+    assert list(bundle.files) == ["a.jsonl"] and "more than the limit" in bundle.refused[0][1]
 
 
 @pytest.mark.parametrize(

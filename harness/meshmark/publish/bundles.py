@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from meshmark.core import files
 from meshmark.core.errors import BadInput
-from meshmark.records.reading import LONGEST
+from meshmark.records.reading import LONGEST, MOST_LINES
 from meshmark.records.results import NAME, RELEASE
 
 MOST_FILES = 64
@@ -34,6 +34,10 @@ MOST_VALUES = 10_000_000
 """The most commas and brackets in all records of one product: each takes about 50 bytes of memory."""
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+LINKED = "a link to a directory: put the directory itself here"
+"""Of a release or product. The report would follow the link to files that nobody checked."""
 
 
 class BundleError(BadInput, ValueError):
@@ -108,16 +112,26 @@ def _directories(path: Path) -> list[Bundle]:
         if RELEASE.fullmatch(path.name)
         else [p for p in _list_directories(path) if RELEASE.fullmatch(p.name)]
     )
-    return [_directory(product) for release in releases for product in _list_directories(release)]
+    linked = [
+        Bundle(release.name, "", refused=[(release.name, LINKED)])
+        for release in releases
+        if release.is_symlink()
+    ]
+    there = [release for release in releases if not release.is_symlink()]
+    return linked + [_directory(product) for release in there for product in _list_directories(release)]
 
 
 def _list_directories(path: Path) -> list[Path]:
+    """The directories in a directory, and the links to some: other commands would follow them."""
     with os.scandir(path) as entries:
-        return sorted(Path(e.path) for e in entries if e.is_dir(follow_symlinks=False) and e.name[0] != ".")
+        return sorted(Path(e.path) for e in entries if e.is_dir() and e.name[0] != ".")
 
 
 def _directory(path: Path) -> Bundle:
     bundle = Bundle(path.parent.name, path.name)
+    if path.is_symlink():
+        bundle.refused.append(("", LINKED))
+        return bundle
     room = MOST_PACKED
     with os.scandir(path) as entries:
         for number, entry in enumerate(sorted(_some(entries), key=lambda e: e.name)):
@@ -217,6 +231,10 @@ def _archive(path: Path) -> list[Bundle]:
                         what = "not a plain file <jax release>/<product>/<file>: pack only files"
                         refused.append((_safe(member.name), what))
                         continue
+                    if member.issparse():  # holes are not in the stream, whose limit does not see them
+                        what = "a sparse file: pack it without --sparse"
+                        refused.append((_safe(member.name), what))
+                        continue
                     release, name, own = parts
                     if not (RELEASE.fullmatch(release) and NAME.fullmatch(name) and FILE_NAME.fullmatch(own)):
                         refused.append(
@@ -227,7 +245,8 @@ def _archive(path: Path) -> list[Bundle]:
                     if own in bundle.files:
                         refused.append((_safe(member.name), "is there twice: pack it once"))
                         continue
-                    if member.size > MOST_PACKED or len(bundle.files) >= MOST_FILES:
+                    room = MOST_PACKED - sum(len(file.data) for file in bundle.files.values())
+                    if member.size > room or len(bundle.files) >= MOST_FILES:
                         refused.append((_safe(member.name), "more than the limit: leave runs out"))
                         break
                     content = archive.extractfile(member)
@@ -265,8 +284,16 @@ def read_lines(file: File, room: Room) -> Iterator[tuple[int, dict[str, Any] | s
     Ends after the first complaint about the file as a whole. JSON is strict: no NaN, no number beyond a double, no name
     twice in one object.
     """
+    return ((number, record) for number, record, _ in read_spelled(file, room))
+
+
+def read_spelled(file: File, room: Room) -> Iterator[tuple[int, dict[str, Any] | str, bytes]]:
+    """The same with the bytes of each line; b"" beside a complaint about the file as a whole."""
     for number, data in whole_lines(file, room):
-        yield number, _record(data) if isinstance(data, bytes) else data
+        if isinstance(data, bytes):
+            yield number, _record(data), data
+        else:
+            yield number, data, b""
 
 
 def whole_lines(file: File, room: Room) -> Iterator[tuple[int, bytes | str]]:
@@ -285,7 +312,7 @@ def whole_lines(file: File, room: Room) -> Iterator[tuple[int, bytes | str]]:
             if len(data) > LONGEST:
                 yield number, f"a line of more than {LONGEST} bytes: make the file again"
                 return
-            if room.unpacked < 0 or room.values < 0:
+            if room.unpacked < 0 or room.values < 0 or number > MOST_LINES:
                 yield number, "more records than the limit of one product: leave runs out"
                 return
             if not data.endswith(b"\n"):

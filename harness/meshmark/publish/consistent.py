@@ -16,6 +16,7 @@ from typing import Any
 from meshmark.core.verdicts import BAD, worst
 from meshmark.publish import origin
 from meshmark.publish.review import AS_WRITTEN, Entry
+from meshmark.publish.shapes import MIRRORED, Shapes
 from meshmark.records import run_line
 
 Line = tuple[int, Mapping[str, Any]]
@@ -35,6 +36,10 @@ SPREAD = 1e-5
 
 NEAR = 0.02
 """If all sorted samples of two processes differ by at most this share of the interquartile range, one is a copy."""
+
+MOST_COMPARED = 100
+"""The most lines with which one line is compared. More than these are alike only in a file that was made to be slow to
+check, and the comparison of all pairs would take days."""
 
 DIGITS = 3
 """A clock gives more digits than this to samples of at least 0.1 ms; the least in the published runs is 6."""
@@ -114,7 +119,7 @@ def missing_processes(
 
     A resumed run has a run line for each part. The parts count together, and a later part has later processes.
     """
-    whole = {name: _whole_run(run) for name, run in runs.items()}
+    whole = {name: whole_run(run) for name, run in runs.items()}
     there: dict[tuple[str, str], dict[str, set[int]]] = {}
     first: dict[tuple[str, str], tuple[int, Mapping[str, Any]]] = {}
     for number, record in lines:
@@ -140,7 +145,7 @@ def missing_processes(
                 break
 
 
-def _whole_run(run: Mapping[str, Any]) -> str:
+def whole_run(run: Mapping[str, Any]) -> str:
     """What the run lines of all parts of one resumed run have in common."""
     return json.dumps([run_line.settings(run), run_line.environment_fields(run)], sort_keys=True, default=str)
 
@@ -161,17 +166,13 @@ def of_samples(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
 
 
 def of_one_rank(by_rank: Sequence[Sequence[float]]) -> str:
-    """Why the samples of two ranks are the same, in any order and with any common factor; "" if they are not."""
-    shapes: dict[tuple[int, ...], int] = {}
+    """Why the samples of two ranks are the same, in any order, with any common factor or constant, or mirrored; "" if
+    they are not."""
+    seen = Shapes[int]()
     for rank, samples in enumerate(by_rank):
-        own = sorted(samples)
-        if len(set(own)) < FEW_SAMPLES or own[0] <= 0:
-            continue
-        shape = tuple(round(math.log(s / own[0]) / SPREAD) for s in own)
-        for other, before in shapes.items():
-            if all(abs(a - b) <= 1 for a, b in zip(shape, other, strict=False)):
-                return f"ranks {before} and {rank} have the same samples, but for their order or a factor"
-        shapes[shape] = rank
+        if hit := seen.find(samples):
+            return f"ranks {hit[0]} and {rank} have the same samples, but for their order, a factor or a constant"
+        seen.add(rank, samples)
     return ""
 
 
@@ -203,7 +204,11 @@ def _scaled(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
         if len(samples) < FEW_SAMPLES or samples[0] <= 0 or len(set(samples)) < FEW_SAMPLES:
             continue
         place = round((math.log(samples[-1]) - math.log(samples[0])) / SPREAD)
-        near = [one for at in (place - 1, place, place + 1) for one in seen.get((len(samples), at), ())]
+        near = [
+            one
+            for at in (place - 1, place, place + 1)
+            for one in seen.get((len(samples), at), [])[-MOST_COMPARED:]
+        ]
         for before, other in near:
             factor = samples[0] / other[0]
             if factor != 1 and all(
@@ -225,7 +230,7 @@ def _jittered(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
         if len(set(samples)) < FEW_SAMPLES or spread <= 0:
             continue
         key = record["case"], record["cadence"], len(samples)
-        for before, other in seen.get(key, ()):
+        for before, other in seen.get(key, [])[-MOST_COMPARED:]:
             if max(abs(s - o) for s, o in zip(samples, other, strict=True)) <= NEAR * spread:
                 text = f"its samples are those of line {before}, with a little noise"
                 yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
@@ -246,6 +251,25 @@ def of_files(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, s
             if record["kind"] == "timing" and record["verdict"] == "pass" and record["case"] in bad:
                 text = f"{record['case']}: timed with values that are right, and judged {bad[record['case']]}"
                 yield name, number, f"{text}: find out which holds, and run both again"
+    yield from _copied(files)
+
+
+def _copied(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, str]]:
+    """(file, line, problem) of samples that are those of another line of the product, in any file. Those of the same
+    file in another order or times a factor have their own rules."""
+    seen = Shapes[tuple[str, int]]()
+    for name, lines in files.items():
+        for number, record in lines:
+            if record["kind"] != "timing":
+                continue
+            for samples in (record["samples_s"], record.get("control_s", ())):
+                hit = seen.find(samples)
+                if hit and (hit[0][0] != name or "constant" in hit[1] or hit[1] == MIRRORED):
+                    (there, line), how = hit
+                    text = f"its samples are those of line {line} of {there}, {how}"
+                    yield name, number, f"{record['case']}: {text}: {AS_WRITTEN}"
+                    break
+                seen.add((name, number), samples)
 
 
 CHOSEN = {"levels": "level", "operations": "operation", "modes": "mode", "dtypes": "dtype", "sizes": "size"}

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds records that were published before: the same run, or its figures under other names.
 
-Measured times do not repeat exactly. This module compares run ids, the seconds of cases, and the rank order of samples,
-which scaling does not change. A new result of the same machine shares none of these with an old one.
+Measured times do not repeat exactly. This module compares run ids, the seconds of cases, and samples: in any order,
+by their shapes, and by their rank order, which scaling does not change. A new result of the same machine shares none of
+these with an old one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 
 from meshmark.core.errors import BadInput
 from meshmark.core.installation import CHECKOUT
+from meshmark.publish.shapes import Shapes
 from meshmark.records import reading, results
 
 FEWEST = 20
@@ -62,6 +64,16 @@ class Prints:
         """The sets of samples of all programs, without order and names."""
         every = (frozenset(samples) for samples in (*self.samples.values(), *self.controls))
         return frozenset(one for one in every if len(one) >= DISTINCT)
+
+    @cached_property
+    def shapes(self) -> Shapes[str]:
+        """The shapes of the samples of all programs."""
+        found = Shapes[str]()
+        for (case, *_), samples in self.samples.items():
+            found.add(case, samples)
+        for control in self.controls:
+            found.add("a control", control)
+        return found
 
     @cached_property
     def times(self) -> frozenset[float]:
@@ -158,6 +170,12 @@ def find_duplicates(own: Prints, others: Iterable[Prints]) -> Iterator[str]:
             yield (
                 f"the samples of {len(known)} timings rise and fall as those of the published {other.place}: submit"
                 " your own run"
+            )
+            continue
+        moved = (other.shapes.find(samples) for samples in own.samples.values())
+        if hit := next(filter(None, moved), None):
+            yield (
+                f"a timing has the samples of {hit[0]} of the published {other.place}, {hit[1]}: submit your own run"
             )
 
 

@@ -170,6 +170,8 @@ def _of_versions(versions: Mapping[str, str]) -> Iterator[str]:
     except InvalidVersion:
         yield f"a version of jax, jaxlib, numpy, ml_dtypes or python is not a version number: {AS_WRITTEN}"
         return
+    if str(jax) != versions["jax"]:  # the release is a directory, and pages would show it as a further one
+        yield f"JAX {versions['jax'][:40]!a}, which is spelled {jax}: {AS_WRITTEN}"
     oldest_jaxlib = OLDEST_JAXLIB.get(str(jax), Version(".".join(map(str, jax.release[:2]))))
     if not oldest_jaxlib <= jaxlib or Version(jaxlib.base_version) > Version(jax.base_version):
         yield f"jaxlib {jaxlib} with jax {jax}: JAX does not run with it, {AS_WRITTEN}"

@@ -473,7 +473,7 @@ def of_choice(run: Mapping[str, Any], judged: Collection[str], deselected: int) 
     if (run.get("selection") or {}).get("timed"):
         return ""
     try:
-        chosen = given(run)
+        chosen = set(given(run))
     except (SelectionError, versions.TableError, TypeError, ValueError) as error:
         told = f"its selection can't be repeated ({str(error)[:80]})"
         return told if version == TABLE_VERSION else ""
@@ -486,9 +486,9 @@ def of_choice(run: Mapping[str, Any], judged: Collection[str], deselected: int) 
     return ""
 
 
-def given(run: Mapping[str, Any]) -> frozenset[str]:
-    """The cases that the selection of a run gives, in its version of the table. SelectionError, TableError, TypeError
-    or ValueError if it gives none."""
+def given(run: Mapping[str, Any]) -> Mapping[str, Case]:
+    """The cases, by id, that the selection of a run gives, in its version of the table. SelectionError, TableError,
+    TypeError or ValueError if it gives none."""
     names = {field.name for field in fields(Selection)}
     said = {
         name: tuple(value) if isinstance(value, list) else value
@@ -499,9 +499,9 @@ def given(run: Mapping[str, Any]) -> frozenset[str]:
 
 
 @lru_cache(maxsize=8)
-def _given(devices: int, version: int, said: tuple[tuple[str, Any], ...]) -> frozenset[str]:
+def _given(devices: int, version: int, said: tuple[tuple[str, Any], ...]) -> Mapping[str, Case]:
     table = versions.as_of(version)
-    return frozenset(case.id for case in table.cases(Selection(**dict(said)).checked(devices), devices))
+    return {case.id: case for case in table.cases(Selection(**dict(said)).checked(devices), devices)}
 
 
 def of_timed_choice(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:

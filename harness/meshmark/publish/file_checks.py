@@ -33,6 +33,9 @@ MADE, OF_A_FILE = {"schema", "made_by", "files", "totals", "statement"}, {"sha25
 DIRTY = "dirty suite"
 """How the mark begins that concedes a suite with changes and lets the product through."""
 
+INCOMPLETE = "level not met"
+"""How the mark begins that concedes a level that is not met and lets the product through."""
+
 
 def check_manifest(bundle: Bundle, review: Review) -> dict[str, Any]:
     """The manifest, with its hashes checked; {} if there is none."""
@@ -91,6 +94,10 @@ def read_product(bundle: Bundle, review: Review) -> dict[str, Any]:
         return {"notes": [], "marks": []}
     if found["name"] != bundle.name:
         review.complain(PRODUCT, f"`name` is {found['name']!a} in directory {bundle.name!a}: make them one")
+    for mark in found["marks"]:
+        if not mark.startswith((DIRTY, INCOMPLETE)):  # every page would show praise as if it were a finding
+            told = f"the mark {mark[:60]!a} admits no defect"
+            review.complain(PRODUCT, f"{told}: a mark is what `submit --mark` writes, write a note instead")
     review.notes += [f"marked: {mark}" for mark in found["marks"]]
     review.notes += [f"note about {note['about']}: {note['text']}" for note in found["notes"]]
     return found

@@ -13,9 +13,9 @@ from meshmark.core import extras
 from meshmark.publish import bundles
 from meshmark.publish.bundles import Bundle, BundleError, Room
 from meshmark.publish.review import Entry, Review
-from meshmark.records import schema
+from meshmark.records import reading, schema, writing
 from meshmark.records.definition import KINDS
-from meshmark.records.reading import Records
+from meshmark.records.reading import RecordError, Records
 
 LONGEST_TIME, SHORTEST_TIME = 1e9, 1e-15
 """Seconds: about 30 years, and a time in which light does not cross a molecule. Sums and ratios of the times between
@@ -53,11 +53,26 @@ def _numbers(value: object) -> list[float]:
     return [one for one in every if isinstance(one, (int, float)) and not isinstance(one, bool)]
 
 
-def entries(bundle: Bundle, name: str, room: Room, review: Review) -> list[Entry]:
-    """The lines of a record file that follow the schema; each other line becomes a complaint."""
+def spelling_problem(data: bytes, record: Mapping[str, Any]) -> str:
+    """Why a line could be read as another one, or not at all; "" if every reader takes the same record from it.
+
+    `submit` writes each line anew, so other spaces, ends of line, escapes or numbers are not its own. A carriage return
+    ends a line for some readers: they would find records inside of this one that nobody checked."""
+    if data != (writing.dumps(record) + "\n").encode():
+        return "not spelled as `submit` writes lines"
+    try:
+        reading.parsed(data.decode())
+    except RecordError as error:
+        return f"not read by the report ({str(error)[:120]})"
+    return ""
+
+
+def entries(bundle: Bundle, name: str, room: Room, review: Review, submitted: bool = True) -> list[Entry]:
+    """The lines of a record file that follow the schema; each other line becomes a complaint. submitted: whether
+    `submit` wrote the file, so that its spelling is known."""
     found: list[Entry] = []
     declared: set[str] = set()
-    for number, record in bundles.read_lines(bundle.files[name], room):
+    for number, record, data in bundles.read_spelled(bundle.files[name], room):
         if isinstance(record, str):
             review.complain(name, record, number, "not a record")
             continue
@@ -68,6 +83,9 @@ def entries(bundle: Bundle, name: str, room: Room, review: Review) -> list[Entry
             continue
         if why := time_problem(record):
             review.complain(name, f"{why}: make the file again", number, "time")
+            continue
+        if submitted and (why := spelling_problem(data, record)):
+            review.complain(name, f"{why}: submit again", number, "spelling")
             continue
         if record["kind"] == "run":
             declared.add(record["run"])

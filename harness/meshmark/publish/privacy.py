@@ -12,6 +12,10 @@ from meshmark.publish.bundles import Bundle, Room
 from meshmark.publish.review import Entry, Review
 from meshmark.records.results import PRODUCT
 
+NAMED = 0b11110
+"""The bits in the head of a packed file that say that a name, a comment or further bytes follow: gzip writes the name
+of the file, which may be that of a person or project, and no reader shows it. `submit` writes none."""
+
 LONGEST_TEXT = 20_000
 """Characters of the longest text in a record: the search for addresses takes time."""
 
@@ -47,6 +51,11 @@ def check_privacy(
     for name in sorted(filter(logs.NAME.fullmatch, bundle.files)):
         for number, text in logs.find_wrong_log_lines(bundle.files[name], versions, room):
             review.complain(name, text, number, "log")
+    for name, file in bundle.files.items():
+        if name.endswith(".gz") and file.data[3:4] and file.data[3] & NAMED:
+            review.complain(
+                name, "its packed head holds a name or a comment: submit again, which packs it without"
+            )
     contact = str(product.get("contact", ""))
     keep = {contact, *re.findall(r"[^\s<>(),;]+@[^\s<>(),;]+", contact)}
     for where, text in publishable.strings(dict(product)):

@@ -42,10 +42,9 @@ from meshmark.publish import (
     validate,
 )
 from meshmark.publish.bundles import Bundle, File, Room
-from meshmark.publish.file_checks import DIRTY
+from meshmark.publish.file_checks import DIRTY, INCOMPLETE
 from meshmark.publish.lines import as_records, entries
 from meshmark.publish.review import Entry, Review
-from meshmark.publish.validate import INCOMPLETE
 from meshmark.publish.workload import MOST_WORK
 from meshmark.records import results, run_line, sealing, writing
 from meshmark.records.definition import KINDS
@@ -263,7 +262,7 @@ def _read(path: Path) -> list[Entry]:
             [f"{path} has more than {4 * bundles.MOST_PACKED >> 20} MiB: submit fewer runs at once"]
         )
     bundle, report = Bundle("", "", {path.name: File(path.name, data)}), Review("")
-    lines = entries(bundle, path.name, Room(), report)
+    lines = entries(bundle, path.name, Room(), report, submitted=False)
     if report.complaints:
         more = f" ({len(report.complaints) - 1} more)" if len(report.complaints) > 1 else ""
         where = path.parent / report.complaints[0] if path.parent != Path() else report.complaints[0]

@@ -16,6 +16,7 @@ from meshmark.publish import (
     physics,
     plausible,
     sampling,
+    untimed,
 )
 from meshmark.publish.against_table import Lookup
 from meshmark.publish.review import AS_WRITTEN, Entry, Review
@@ -37,6 +38,7 @@ def check_timings(
         *(sampling.of_file(of_timings, runs, time_explained), consistent.of_timings(of_timings, runs)),
         *(sampling.of_orders(sampled), consistent.of_samples(sampled), field_checks.of_others(lines, runs)),
         against_table.untimed_modes(of_timings, runs),
+        untimed.of_file(lines),
     )
     for number, text in itertools.chain.from_iterable(found_in_all):
         review.complain(name, text, number, "sampling")

@@ -26,7 +26,9 @@ from meshmark.publish import (
     ended,
     environments,
     file_checks,
+    floods,
     privacy,
+    stretches,
     timing_checks,
     totals,
     workload,
@@ -39,9 +41,6 @@ from meshmark.records.results import MANIFEST, PRODUCT, RECORDS
 
 STALE = "old must-pass list"
 """How the note begins if the statement does not use the newest list."""
-
-INCOMPLETE = "level not met"
-"""How the mark begins that concedes a level that is not met and lets the product through."""
 
 
 def check_product(
@@ -70,6 +69,10 @@ def check_product(
     if not files:
         review.complain("", "no records (*.jsonl or *.jsonl.gz): submit makes them")
         return review.close()
+    if flooded := list(floods.find_floods(files)):
+        for text in flooded:
+            review.complain("", text)
+        return review.close()
     runs = file_checks.check_runs(bundle, files, product, review)
     file_checks.check_environment(bundle, files, review)
     privacy.check_privacy(bundle, files, product, room, review)
@@ -94,7 +97,7 @@ def check_product(
             MANIFEST,
             f"totals differ from the records in {', '.join(differing)[:80] or 'their names'}: submit again",
         )
-    for name, number, text in consistent.of_files(files):
+    for name, number, text in itertools.chain(consistent.of_files(files), stretches.find_copies(files)):
         review.complain(name, text, number, "consistent")
     _statement(files, manifest, product, review)
     own = duplicates.prints_of(bundle.place, (record for lines in files.values() for _, record in lines))
@@ -139,7 +142,7 @@ def _statement(
         text = f"claims {claimed!a}, which has no must-pass list{over}: claim one that has ({choice})"
         review.complain(PRODUCT, text)
     elif claimed and claimed > found.met:
-        marked = any(mark.startswith(INCOMPLETE) for mark in product["marks"])
+        marked = any(mark.startswith(file_checks.INCOMPLETE) for mark in product["marks"])
         for standing in found.standings:
             if standing.must.level <= claimed and not standing.complete and not marked:
                 review.complain(

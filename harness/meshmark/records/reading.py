@@ -221,10 +221,13 @@ class _Packed(gzip.GzipFile):
 
 
 def opened(path: Path) -> IO[str]:
-    """The text stream of a record file, unpacked if its name ends in .gz; bytes that are not UTF-8 are replaced."""
+    """The text stream of a record file, unpacked if its name ends in .gz; bytes that are not UTF-8 are replaced.
+
+    Only a line feed ends a line, as for `meshmark validate`: a carriage return inside of a line must not begin a record
+    of its own."""
     file = files.opened(path)
     raw: Any = _Packed(file) if path.suffix == ".gz" else file
-    return io.TextIOWrapper(raw, encoding="utf-8", errors="replace")
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="replace", newline="\n")
 
 
 def _parsed(text: str) -> dict[str, Any] | RecordError:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ RECORDS = re.compile(r"[a-z][a-z0-9-]{0,40}\.jsonl(?:\.gz)?")
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 """Names of products: they become directories and links."""
 
-RELEASE = re.compile(r"\d{1,4}(?:\.\d{1,6}){1,4}(?:(?:\.?dev|rc|a|b)\d{1,10})?")
+RELEASE = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,6}){1,4}(?:(?:\.?dev|rc|a|b)[0-9]{1,10})?")
 """Names of the directories of JAX releases; any other directory in results/ is something else."""
 
 EXPIRES_AFTER = 2
@@ -58,6 +59,12 @@ FIELDS: dict[str, tuple[bool, int]] = {
     "level": (False, 8),
 }
 """Texts of product.yaml: whether they must be there, and the most characters."""
+
+BLANK = "\u115f\u1160\u2800\u3164\uffa0"
+"""Letters and symbols that are shown as nothing."""
+
+_STACKED = re.compile("m{5}")
+"""More marks on one letter than any script has: they cover the lines above and below it."""
 
 ABOUT = ("peak", "timing", "level", "other")
 """What a note may be about; `peak` explains a rate above the published one."""
@@ -91,6 +98,9 @@ def find_products(root: Path) -> list[Product]:
     for release in _directories(root):
         if not RELEASE.fullmatch(release.name):
             continue
+        for path in (release, *_directories(release)):
+            if path.is_symlink():  # `meshmark validate` takes none, so nobody checked what it leads to
+                raise ResultError(f"{path}: a link to a directory: put the directory itself here")
         for path in _directories(release):
             found.append(product_in(path))
     return sorted(found, key=lambda p: (_sortable(p.release), p.name))
@@ -198,10 +208,26 @@ def parse_product(data: bytes, path: str) -> dict[str, Any]:
         raise ResultError(f"{path}: not YAML ({first[:80]}): see docs/submitting.md") from None
     if not isinstance(found, dict):
         raise ResultError(f"{path}: no `name: value` lines: see docs/submitting.md")
-    keys = [str(key.value) for key, _ in node.value]
-    if twice := next((k for k in keys if keys.count(k) > 1), None):
-        raise ResultError(f"{path}: {twice[:40]!a} comes twice: take one away")
+    for why in _ambiguous(node):
+        raise ResultError(f"{path}: {why}")
     return checked_product(found, path)
+
+
+def _ambiguous(node: Any) -> Iterator[str]:
+    """Yields the names of a YAML text, at any depth, that readers may take for other ones: names that come twice, and
+    `<<`, which puts further fields where nobody sees them."""
+    todo = [node]
+    while todo:
+        value = todo.pop().value
+        if not isinstance(value, list):
+            continue
+        pairs = [pair for pair in value if isinstance(pair, tuple)]
+        todo += [one for one in value if not isinstance(one, tuple)] + [inner for _, inner in pairs]
+        keys = [str(key.value) for key, _ in pairs]
+        if twice := next((k for k in keys if keys.count(k) > 1), None):
+            yield f"{twice[:40]!a} comes twice: take one away"
+        if "<<" in keys:
+            yield "'<<' merges fields: write each one out"
 
 
 def checked_product(found: dict[Any, Any], path: str = PRODUCT) -> dict[str, Any]:
@@ -226,7 +252,7 @@ def problems_of_product(found: Mapping[Any, Any], path: str = PRODUCT) -> Iterat
             yield f"{path}: `{name}` {_must_be(most)}"
         elif name == "name" and not NAME.fullmatch(value):
             yield f"{path}: `name`: use lower-case letters, digits, '.', '_' and '-', at most 64"
-        elif name == "level" and not re.fullmatch(r"L\d", value):
+        elif name == "level" and not re.fullmatch(r"L[0-9]", value):
             yield f"{path}: `level`: the level that is claimed, such as L2; leave it out for none"
     notes, marks = found.get("notes", []), found.get("marks", [])
     if not isinstance(notes, list) or not isinstance(marks, list) or len(notes) > 20 or len(marks) > 20:
@@ -242,8 +268,16 @@ def problems_of_product(found: Mapping[Any, Any], path: str = PRODUCT) -> Iterat
 
 
 def _is_text(value: Any, most: int) -> bool:
-    """Whether a value is one line of text of 1 to `most` characters."""
-    return isinstance(value, str) and bool(value.strip()) and value.isprintable() and len(value) <= most
+    """Whether a value is one line of text of 1 to `most` characters that somebody can see."""
+    return (
+        isinstance(value, str)
+        and bool(value.strip(f" {BLANK}"))
+        and value.isprintable()
+        and len(value) <= most
+        and not _STACKED.search(
+            "".join("m" if unicodedata.category(c) in ("Mn", "Me") else " " for c in value)
+        )
+    )
 
 
 def _must_be(most: int) -> str:
