@@ -31,6 +31,7 @@ from meshmark.records import run_line
 from meshmark.records.definition import ConformanceLine, TimingLine
 from meshmark.records.fields import entries
 from meshmark.records.shared import EveryLine
+from meshmark.timing import bench
 
 HEAD = {entry.name for entry in entries(EveryLine)} | {
     *("kind", "case", "operation", "variant", "mode", "mesh", "dtype", "size_bytes", "level", "seed"),
@@ -495,13 +496,19 @@ def given(run: Mapping[str, Any]) -> Mapping[str, Case]:
         for name, value in (run.get("selection") or {}).items()
         if name in names
     }
-    return _given(run["facts"]["num_devices"], run_line.table_version(run), tuple(sorted(said.items())))
+    scaled = (run.get("selection") or {}).get("scaling") is True
+    return _given(
+        run["facts"]["num_devices"], run_line.table_version(run), tuple(sorted(said.items())), scaled
+    )
 
 
 @lru_cache(maxsize=8)
-def _given(devices: int, version: int, said: tuple[tuple[str, Any], ...]) -> Mapping[str, Case]:
-    table = versions.as_of(version)
-    return {case.id: case for case in table.cases(Selection(**dict(said)).checked(devices), devices)}
+def _given(devices: int, version: int, said: tuple[tuple[str, Any], ...], scaled: bool) -> Mapping[str, Case]:
+    table, selection = versions.as_of(version), Selection(**dict(said)).checked(devices)
+    if scaled:  # `bench --scaling` has meshes and sizes of its own
+        cells = bench.scaled_cells(selection, devices)
+        return {case.id: case for cell, modes in cells for case in map(cell.case, modes) if table.has(case)}
+    return {case.id: case for case in table.cases(selection, devices)}
 
 
 def of_timed_choice(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:

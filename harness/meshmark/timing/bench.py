@@ -122,7 +122,15 @@ def scaling(selection: Selection, facts: Facts) -> tuple[Todo, list[str]]:
     Returns (the cells with their modes, the reasons for omitted ones). SelectionError for an operation that is not
     timed.
     """
-    counts = [2**i for i in range(20) if 2**i <= facts.num_devices]
+    every = scaled_cells(selection, facts.num_devices)
+    refused = [footprint.refusal(cell, facts) for cell, _ in every]
+    found = [pair for pair, why in zip(every, refused, strict=True) if not why]
+    return found, [why for why in refused if why]
+
+
+def scaled_cells(selection: Selection, num_devices: int) -> Todo:
+    """The cells of `scaling` with their modes, whatever memory they need."""
+    counts = [2**i for i in range(20) if 2**i <= num_devices]
     every: Todo = []
     for name in selection.operations or SCALED:
         operation = OPERATIONS[name]
@@ -139,9 +147,7 @@ def scaling(selection: Selection, facts: Facts) -> tuple[Todo, list[str]]:
                 ]
                 for size in _sizes(operation, variant, mesh) if modes else ():
                     every.append((Cell(operation, Request(variant, mesh, dtype, size), 0), modes))
-    refused = [footprint.refusal(cell, facts) for cell, _ in every]
-    found = [pair for pair, why in zip(every, refused, strict=True) if not why]
-    return found, [why for why in refused if why]
+    return every
 
 
 def _sizes(operation: Operation, variant: Variant, mesh: MeshShape) -> list[str]:
