@@ -47,6 +47,7 @@ def load_families() -> None:
         "libraries",
         "edges",
         "every_transform",
+        "cut_arrays",
         "small_rules",
     )
     for name in names:

@@ -76,11 +76,11 @@ def _indices(line, grid):
             summed(wild, 0),
         ),
         "segment_sum in buckets": (
-            lambda x, f, e, o, v: jax.ops.segment_sum(x, o, 5, bucket_size=3),
+            lambda x, f, e, o, v: jax.ops.segment_sum(x, o, 5, bucket_size=5),
             summed(owners, 0),
         ),
         "segment_max in buckets": (
-            lambda x, f, e, o, v: jax.ops.segment_max(x, o, 5, bucket_size=3),
+            lambda x, f, e, o, v: jax.ops.segment_max(x, o, 5, bucket_size=5),
             summed(owners, np.iinfo(np.int32).min, np.maximum),
         ),
         "segment_prod": (
