@@ -25,9 +25,9 @@ from meshmark.operations.programs.unreduced_sums import (
 )
 
 
-def _pair(function: str, plain: Any = None) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """A function of jax.numpy, and that of NumPy."""
-    return getattr(jnp, function), plain or getattr(np, function)
+def _pair(function: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """A function of jax.numpy, which is looked up when it is called, and that of NumPy."""
+    return lambda u: getattr(jnp, function)(u), getattr(np, function)
 
 
 NOT_LINEAR: Pairs = {
@@ -317,11 +317,6 @@ CALLS: dict[str, Callable[..., Any]] = {
     "debug_callback": _callback,
     "pure_callback": _ends(
         lambda u: jax.pure_callback(np.asarray, jax.ShapeDtypeStruct(u.shape, u.dtype), u),
-    ),
-    "while_condition": _ends(
-        lambda u: lax.while_loop(
-            lambda c: (c[0] < 3) & c[1][0, 2].astype(bool), lambda c: (c[0] + 1, c[1] + c[1]), (0, u)
-        )[1]
     ),
 }
 """Each function takes a mesh, its last axis, and the input sharded over that axis."""

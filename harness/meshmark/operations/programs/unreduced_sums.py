@@ -23,7 +23,7 @@ from meshmark.operations.programs.options import wrong
 from meshmark.operations.programs.refusals import reason_of
 from meshmark.operations.programs.typed_forms import explicit
 
-REASONS = r"unreduced|reduced along|reduced on|\{U:|non-linear"
+REASONS = r"unreduced|reduced axes|reduced along|reduced on|\{U:|non-linear"
 """What the message of a refusal says: that the array is unreduced, or that the function is not linear."""
 
 IN_THE_CODE = r"Using \*?pspec.* is dangerous|in `__r?add__` of"
