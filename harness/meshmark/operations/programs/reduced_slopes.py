@@ -26,7 +26,6 @@ from meshmark.operations.programs.typed_forms import explicit, whole_numbers
 from meshmark.operations.programs.unreduced_forms import _f
 from meshmark.operations.programs.unreduced_sums import IN_THE_CODE, REASONS, has_unreduced_types, same
 
-
 UNRESOLVED = "out sharding could not be resolved"
 """What the refusal of a read over Explicit axes says that needs an out_sharding."""
 
