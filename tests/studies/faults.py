@@ -49,6 +49,7 @@ def load_families() -> None:
         "every_transform",
         "cut_arrays",
         "small_rules",
+        "unreduced_values",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")
