@@ -48,6 +48,7 @@ def load_families() -> None:
         "edges",
         "every_transform",
         "small_rules",
+        "varying_results",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

@@ -93,7 +93,7 @@ def _read(x, k):
     return x * ref[k()]
 
 
-MUTABLE_READS: Pairs = {"a mutable array read at an index": (_read, lambda x, k: x * k())}
+MUTABLE_READS: Pairs = {"read at an index": (_read, lambda x, k: x * k())}
 """Mutable arrays that do not vary, read at an index that does."""
 
 MUTABLE: Pairs = {
@@ -129,11 +129,11 @@ def _in_turns(ref, k):
 
 
 MUTABLE_IN_BRANCHES: Pairs = {
-    "a mutable array written in a branch": (
+    "write in a branch": (
         _kept(_in_branch),
         _ones(lambda c, k: c.__setitem__(0, 1 if k else 7)),
     ),
-    "a mutable array written in a loop": (
+    "write in a loop": (
         _kept(_in_turns),
         lambda x, k: x * 2 ** (k() + 1),
     ),

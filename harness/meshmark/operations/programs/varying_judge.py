@@ -106,7 +106,7 @@ class Judged:
     def step(self, what: str, pairs: Pairs, run: Run, right: Arrays) -> None:
         """Run all functions in one program, and compare. Where that raises, run each alone to find which it is."""
         try:
-            found = dict(run(pairs))
+            found = dict(run(pairs) if pairs else {})
         except Exception as error:
             found, before = {}, len(self.wrong)
             for name, pair in pairs.items():
@@ -216,7 +216,7 @@ def judge(line: Any, grid: Any, pairs: Pairs, eagerly: bool = True) -> None:
     - values, values over x: the results of all devices are wrong;
     - gradient (by the array that is the same on all devices): from outside of the shard_map, inside (of a psum),
       unchecked (check_vma=False), over x, and eager (without jit);
-    - and where one of these raises, the error."""
+    - and where one of these raises, the error. A function whose values are wrong or raise is run no further."""
     judged = Judged()
     by_index, by_data = Maker(line, "d", "index"), Maker(grid, "x", "data")
     unchecked = Maker(line, "d", "data", check_vma=False)
@@ -227,12 +227,15 @@ def judge(line: Any, grid: Any, pairs: Pairs, eagerly: bool = True) -> None:
     for name, axes in by_index.types.items():
         if axes != {"d"}:
             judged.add(name, "type", f"varies over {sorted(axes)}")
+    pairs = {
+        name: pair for name, pair in pairs.items() if "values" not in " ".join(judged.wrong.get(name, ()))
+    }
     for name in pairs:
         judged.refusal(name, "P()", partial(jax.eval_shape, by_index.replicated(pairs[name][0]), given))
     judged.step("gradient", pairs, _jitted(by_index.gradient), gradients)
     judged.step("gradient inside", pairs, _jitted(by_index.gradient_inside), gradients)
     judged.step("gradient unchecked", pairs, _jitted(unchecked.gradient), gradients)
-    if eagerly:
+    if eagerly and pairs:
         first = dict([next(iter(pairs.items()))])
         name = next(iter(first))
         judged.step("eager gradient", first, lambda some: by_index.gradient(some)({name: given}), gradients)
