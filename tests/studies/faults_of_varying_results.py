@@ -45,9 +45,11 @@ def a_power_forgets_that_its_exponent_varies():
     return changed(jnp, "power", lambda real, x, y: real(x, forgotten(y)))
 
 
-@fault(**result("created"))
-def a_greatest_divisor_forgets_that_its_numbers_vary():
-    return changed(jnp, "gcd", lambda real, a, b: forgotten(real(a, b)))
+if jax.__version_info__ >= (0, 12):  # older releases refuse these functions, which is a known issue
+
+    @fault(**result("created"))
+    def a_greatest_divisor_forgets_that_its_numbers_vary():
+        return changed(jnp, "gcd", lambda real, a, b: forgotten(real(a, b)))
 
 
 @fault(**result("choices"))

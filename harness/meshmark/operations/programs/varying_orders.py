@@ -112,13 +112,8 @@ REDUCTIONS: Pairs = {
     "max where": both(lambda m, x, k: m.max(x * x, where=x < k(), initial=0.1)),
     "average": both(lambda m, x, k: m.average(x, weights=m.arange(4) * k() + 1.0)),
     "cumsum": both(lambda m, x, k: m.cumsum(x * k())),
-    "cumprod": both(lambda m, x, k: m.cumprod(x + k())),
     "trapezoid": both(lambda m, x, k: m.trapezoid(x, dx=1.0 + k())),
     "diff": both(lambda m, x, k: m.diff(x * k())),
-    "cummax": (
-        lambda x, k: lax.cummax(turned(x, k)),
-        lambda x, k: np.maximum.accumulate(turned(x, k)),
-    ),
     "logsumexp": (
         lambda x, k: jax.nn.logsumexp(x, b=1.0 + k() * jnp.arange(4)),
         lambda x, k: np.log((np.exp(x) * (1 + k() * np.arange(4))).sum()),
@@ -133,6 +128,16 @@ REDUCTIONS: Pairs = {
     ),
 }
 """Reductions and cumulative functions of what varies."""
+
+
+RUNNING: Pairs = {
+    "cumprod": both(lambda m, x, k: m.cumprod(x + k())),
+    "cummax": (
+        lambda x, k: lax.cummax(turned(x, k)),
+        lambda x, k: np.maximum.accumulate(turned(x, k)),
+    ),
+}
+"""Running products and maxima of what varies."""
 
 
 def _filter(m, k):

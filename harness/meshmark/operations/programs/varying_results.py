@@ -34,6 +34,7 @@ VARYING: dict[str, Pairs] = {
     "scatters": arrays.SCATTERS,
     "orders": orders.ORDERS,
     "reductions": orders.REDUCTIONS,
+    "running": orders.RUNNING,
     "products": orders.PRODUCTS,
     "linear_algebra": orders.LINEAR_ALGEBRA,
     "loops": programs.LOOPS,
