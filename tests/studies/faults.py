@@ -50,6 +50,7 @@ def load_families() -> None:
         "cut_arrays",
         "small_rules",
         "unreduced_values",
+        "varying_results",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")
