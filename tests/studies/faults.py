@@ -47,7 +47,10 @@ def load_families() -> None:
         "libraries",
         "edges",
         "every_transform",
+        "cut_arrays",
         "small_rules",
+        "unreduced_values",
+        "varying_results",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

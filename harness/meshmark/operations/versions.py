@@ -37,7 +37,7 @@ from meshmark.operations.programs.forms import ProgramForm
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 17
+TABLE_VERSION = 18
 """The version of the table that the code describes. Run lines name it as `table`."""
 
 
@@ -155,6 +155,10 @@ def _with_other_numbers(case: Case) -> bool:
 
 
 CHANGES: dict[int, TableChange] = {
+    18: TableChange(
+        "functions of arrays that are cut along each dimension in turn, by dtype and kind; results that vary because an"
+        " input of theirs does; unreduced arguments of each function; programs over two meshes"
+    ),
     17: TableChange(
         "small rules, many in one case: refusals, objects of shardings, types of results, bytes on the wire, second"
         " calls, forms of arguments, contexts, training, every bit that moves, overflow, orders, narrow dtypes and"

@@ -15,6 +15,8 @@ import jax
 
 from meshmark.operations.programs.forms import ProgramForm, at, over
 from meshmark.operations.programs.rules_of_calls import RULES_OF_CALLS
+from meshmark.operations.programs.rules_of_derivatives import RULES_OF_DERIVATIVES
+from meshmark.operations.programs.rules_of_programs import RULES_OF_PROGRAMS
 from meshmark.operations.programs.rules_of_refusal import RULES_OF_REFUSAL
 from meshmark.operations.programs.rules_of_types import RULES_OF_TYPES
 from meshmark.operations.programs.rules_of_values import RULES_OF_VALUES
@@ -23,6 +25,8 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_REFUSAL,
     **RULES_OF_TYPES,
     **RULES_OF_CALLS,
+    **RULES_OF_PROGRAMS,
+    **RULES_OF_DERIVATIVES,
     **RULES_OF_VALUES,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""

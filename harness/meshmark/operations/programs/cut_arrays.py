@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of arrays that are cut over the devices along each dimension in turn, held to their definitions in NumPy.
+
+Faults of compilers have conditions: a dimension that is cut, a dtype, a special value, an option. A case here has many
+functions of one kind, and runs all of them under every placement of their arrays. The program of the case is that of
+`programs.forms`: f(x) = x * s(x). Wrong results raise an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import jax
+
+from meshmark.operations.programs.cut_floats import CUT_FLOATS
+from meshmark.operations.programs.cut_indices import CUT_INDICES
+from meshmark.operations.programs.cut_integers import CUT_INTEGERS
+from meshmark.operations.programs.cut_products import CUT_PRODUCTS
+from meshmark.operations.programs.forms import ProgramForm, at, over
+
+CUT_ARRAYS: dict[str, Callable[..., None]] = {**CUT_INTEGERS, **CUT_INDICES, **CUT_FLOATS, **CUT_PRODUCTS}
+"""Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
+
+
+class CutArray(ProgramForm):
+    """One sharded program, with many functions of arrays that are cut along each dimension in turn beside it."""
+
+    name = "cut_array"
+    forms = CUT_ARRAYS
+    two_axes: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def host(mesh, x, *, form, axis):
+        devices = mesh.devices.ravel()
+        columns = 2 if devices.size % 2 == 0 else 1
+        line = jax.sharding.Mesh(devices, ("d",))
+        grid = jax.sharding.Mesh(devices.reshape(-1, columns), ("x", "y"))
+        CUT_ARRAYS[form](line, grid)
+        return jax.jit(over(mesh, axis))(jax.device_put(x, at(mesh, axis)))

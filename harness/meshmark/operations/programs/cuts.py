@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running functions under every placement of their arrays, and comparing the results with written answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from meshmark.operations.programs.options import wrong
+from meshmark.operations.programs.rules import expect
+
+Members = Mapping[str, tuple[Callable[..., Any], Any]]
+"""Name -> (a function of the arrays, its answer as NumPy arrays or a tree of them)."""
+
+
+def placements(line: Any, grid: Any, arrays: tuple[np.ndarray, ...]) -> Iterator[tuple[str, list[Any]]]:
+    """All arrays cut along their dimension k by all devices, for each k, and along two dimensions by both mesh axes. An
+    array that has no such dimension, or one that does not divide, is whole there."""
+    ranks = max(a.ndim for a in arrays)
+    specs: list[tuple[Any, tuple[Any, ...]]] = [
+        (line, (*(None for _ in range(k)), "d")) for k in range(ranks)
+    ]
+    specs.append((grid, ("y", "x")))
+    for mesh, spec in specs:
+        held = []
+        for array in arrays:
+            kept = [
+                name if name and array.shape[k] and array.shape[k] % mesh.shape[name] == 0 else None
+                for k, name in enumerate(spec[: array.ndim])
+            ]
+            held.append(jax.device_put(array, NamedSharding(mesh, P(*kept))))
+        yield "cut as (" + ", ".join(str(s or "-") for s in spec) + ")", held
+
+
+def hold(
+    line: Any, grid: Any, members: Members, *arrays: np.ndarray, most: float | None = None, last: bool = False
+) -> None:
+    """Compare each member's results with its answer, under every placement of the arrays, or (last) the last one only:
+    to compile smooth functions takes long.
+
+    most: the largest relative error, in units of the last place of the answer's dtype. None: the results are exact.
+    Raises RuntimeError with the member and the placement.
+    """
+
+    def all_of(*given: Any) -> dict[str, Any]:
+        return {name: function(*given) for name, (function, _) in members.items()}
+
+    for where, placed in list(placements(line, grid, arrays))[-1 if last else 0 :]:
+        found = jax.device_get(jax.jit(all_of)(*placed))
+        for name, (_, answer) in members.items():
+            seen, right = jax.tree.leaves(found[name]), jax.tree.leaves(answer)
+            wrong(len(seen) != len(right), f"{name}, {where}: {len(seen)} results instead of {len(right)}")
+            for one, other in zip(seen, right, strict=True):
+                compare(one, np.asarray(other), f"{name}, {where},", most)
+
+
+def compare(found: Any, right: np.ndarray, what: str, most: float | None) -> None:
+    """RuntimeError if a result is not the answer: to the bit but for signs of zeros and payloads of NaN, or within
+    `most` units of the last place."""
+    if most is None:
+        expect(found, right, what)
+        return
+    seen = np.asarray(found)
+    wrong(seen.dtype != right.dtype, f"{what} has dtype {seen.dtype} instead of {right.dtype}")
+    wrong(seen.shape != right.shape, f"{what} has shape {seen.shape} instead of {right.shape}")
+    kind = complex if right.dtype.kind == "c" else float
+    one, other = seen.astype(kind), right.astype(kind)
+    finite = np.isfinite(other)
+    same = np.where(np.isnan(other), np.isnan(one), one == other)
+    info = jax.numpy.finfo(right.dtype)
+    with np.errstate(invalid="ignore"):
+        near = abs(one - other) <= most * float(info.eps) * abs(other) + float(info.tiny)
+    off = ~np.where(finite, near, same)
+    if off.any():
+        at = tuple(int(k) for k in np.argwhere(off)[0])
+        wrong(True, f"{what} is {one[at]} instead of {other[at]} at {list(at)}, in {off.sum()} of {off.size}")
+
+
+def mixed(shape: tuple[int, ...], below: int, step: int = 5) -> np.ndarray:
+    """Whole numbers from 0 to below - 1, in an order without symmetry, as int64."""
+    flat = np.arange(int(np.prod(shape, dtype=int)), dtype=np.int64)
+    return ((flat * step + flat // 3 + flat // 7) % below).reshape(shape)

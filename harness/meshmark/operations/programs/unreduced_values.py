@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unreduced and reduced arguments of functions: the value after a reshard, and gradients.
+
+The program is that of `programs.forms`: f(x) = x * s(x). Wrong results raise an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import jax
+
+from meshmark.core.meshes import MeshShape
+from meshmark.operations.base import Variant
+from meshmark.operations.programs.forms import ProgramForm, at
+from meshmark.operations.programs.reduced_slopes import SLOPES
+from meshmark.operations.programs.unreduced_calls import CALLS
+from meshmark.operations.programs.unreduced_forms import VALUES
+
+UNREDUCED: dict[str, Callable[..., Any]] = {**VALUES, **CALLS, **SLOPES}
+"""Each function takes a mesh, its last axis, and the input sharded over that axis."""
+
+ENDING = ("debug_callback", "pure_callback")
+"""The forms that end the process on some release. Only the full profile runs them."""
+
+
+class UnreducedValue(ProgramForm):
+    """Functions of unreduced arrays, and gradients by reduced ones, against the plain program."""
+
+    name = "unreduced_value"
+    forms = UNREDUCED
+    two_axes: ClassVar[tuple[str, ...]] = ()
+
+    def variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        for variant in super().variants(mesh):
+            yield Variant.of(3, **dict(variant.options)) if variant["form"] in ENDING else variant
+
+    @staticmethod
+    def host(mesh, x, *, form, axis):
+        return UNREDUCED[form](mesh, axis, jax.device_put(x, at(mesh, axis)))
