@@ -128,7 +128,9 @@ def _cut(lines: list[Line], part: Part) -> list[Line]:
     """The lines of one file that are kept."""
     run = lines[0]
     if run["selection"].get("timed"):
-        names = _some_cells([r["case"] for r in lines if r["kind"] == "timing"], part.cells)
+        timed = {r["case"] for r in lines if r["kind"] == "timing"}
+        run["selection"] |= _narrow_enough(_some_cells(sorted(timed), part.cells))
+        names = timed & set(field_checks.given(run))
     else:
         names = _narrowed(lines, part)
         run["selection"] |= {name: list(own) for name, own in part.conformance.items()}
@@ -156,6 +158,13 @@ def _some_cells(cases: list[str], beginnings: tuple[str, ...]) -> set[str]:
                 if case.split("/")[:2] == [operation, variant] and case.split("/")[3:] == rest
             }
     return found
+
+
+def _narrow_enough(cases: set[str]) -> dict[str, list[str]]:
+    """The selection that gives these cases, and few others."""
+    parts = [case.split("/") for case in sorted(cases)]
+    of = {"operations": 0, "meshes": 3, "dtypes": 4}  # profiles give each operation sizes of its own
+    return {name: sorted({part[at] for part in parts}) for name, at in of.items()}
 
 
 def _narrowed(lines: list[Line], part: Part) -> set[str]:

@@ -105,7 +105,7 @@ def a_sigmoid_is_a_quotient_of_two_exponentials():
 
 
 @fault(**cut("specials_of_float16"))
-def halves_are_rounded_away_from_zero():
+def halves_of_half_precision_are_rounded_away_from_zero():
     def call(real, x, *a, **options):
         return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO)
 
@@ -210,7 +210,7 @@ def a_selection_among_many_passes_no_derivative_to_the_last():
 
 
 @fault(**rule("callbacks_and_copies"))
-def a_copy_is_the_array_itself():
+def a_copy_shares_the_buffers_of_its_array():
     def call(real, x, *a, **options):
         return x
 

@@ -45,13 +45,6 @@ def a_power_forgets_that_its_exponent_varies():
     return changed(jnp, "power", lambda real, x, y: real(x, forgotten(y)))
 
 
-if jax.__version_info__ >= (0, 12):  # older releases refuse these functions, which is a known issue
-
-    @fault(**result("created"))
-    def a_greatest_divisor_forgets_that_its_numbers_vary():
-        return changed(jnp, "gcd", lambda real, a, b: forgotten(real(a, b)))
-
-
 @fault(**result("choices"))
 def a_choice_forgets_that_its_predicate_varies():
     return changed(jnp, "where", lambda real, c, *ab, **o: real(forgotten(c), *ab, **o))

@@ -47,7 +47,8 @@ def test_fidelity_counts_intervals_outside_its_limits():
     case = next(iter(fidelity.OWN))
 
     def found(plain):
-        return [{case: {"loop": 1e-5, "plain": p, "rotated": 1.1, "isolated": 1.1}} for p in plain]
+        others = {"shared": 1.0, "plain / shared": 1.0, "rotated": 1.1, "isolated": 1.1}
+        return [{case: {"loop": 1e-5, "plain": p} | others} for p in plain]
 
     _, outside = fidelity.table(found([1.0, 1.001, 0.999, 1.002, 1.0, 1.001]))
     assert outside == 0
