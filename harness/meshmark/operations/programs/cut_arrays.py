@@ -18,6 +18,7 @@ from meshmark.operations.programs.cut_indices import CUT_INDICES
 from meshmark.operations.programs.cut_integers import CUT_INTEGERS
 from meshmark.operations.programs.cut_products import CUT_PRODUCTS
 from meshmark.operations.programs.forms import ProgramForm, at, over
+from meshmark.operations.programs.rules import line_and_grid
 
 CUT_ARRAYS: dict[str, Callable[..., None]] = {**CUT_INTEGERS, **CUT_INDICES, **CUT_FLOATS, **CUT_PRODUCTS}
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
@@ -32,9 +33,5 @@ class CutArray(ProgramForm):
 
     @staticmethod
     def host(mesh, x, *, form, axis):
-        devices = mesh.devices.ravel()
-        columns = 2 if devices.size % 2 == 0 else 1
-        line = jax.sharding.Mesh(devices, ("d",))
-        grid = jax.sharding.Mesh(devices.reshape(-1, columns), ("x", "y"))
-        CUT_ARRAYS[form](line, grid)
+        CUT_ARRAYS[form](*line_and_grid(mesh))
         return jax.jit(over(mesh, axis))(jax.device_put(x, at(mesh, axis)))

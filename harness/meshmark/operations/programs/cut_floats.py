@@ -380,11 +380,11 @@ def _pieces(v: Any) -> list[Any]:
 
 
 def _if_implemented(call: Callable[[], None]) -> None:
-    """A backend may lack types of few bits, which are optional."""
+    """A plugin's backend may lack types of few bits, which are optional. XLA's CPU backend has them."""
     try:
         call()
     except jax.errors.JaxRuntimeError as error:
-        if "UNIMPLEMENTED" not in str(error):
+        if "UNIMPLEMENTED" not in str(error) or jax.default_backend() == "cpu":
             raise
 
 

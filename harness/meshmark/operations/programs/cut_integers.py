@@ -56,7 +56,7 @@ def _numbers_of(kind: Any) -> Callable[[Any, Any], None]:
         y = _extremes(kind, (2 * n, 4 * n))[::-1, ::-1].copy()
         z = np.where((y == 0) | (y.astype(np.int64) == -1), np.array(3, kind), y)  # divides without overflow
         s = (mixed(x.shape, info.bits)).astype(kind)
-        size, wide, narrow = x.dtype.itemsize, np.int64, {1: np.int8, 2: np.int16, 4: np.int32}
+        size, wide = x.dtype.itemsize, np.int64
         bits, a, b = _bits_of(x), x.astype(wide), z.astype(wide)
         quotient = np.sign(a) * np.sign(b) * (abs(a) // abs(b))
         unsigned = {1: np.uint8, 2: np.uint16, 4: np.uint32}[size]
@@ -103,11 +103,7 @@ def _numbers_of(kind: Any) -> Callable[[Any, Any], None]:
                 },
                 "bytes": (
                     lambda x, y, z, s: lax.bitcast_convert_type(x, jnp.uint8),
-                    x
-                    if kind == np.uint8
-                    else x.view(np.uint8).reshape(*x.shape, size)
-                    if size > 1
-                    else x.view(np.uint8),
+                    x.view(np.uint8).reshape(*x.shape, *([size] if size > 1 else [])),
                 ),
                 "sum of columns": (lambda x, y, z, s: jnp.sum(x, 0, dtype=kind), x.sum(0, dtype=kind)),
                 "sum of rows": (lambda x, y, z, s: jnp.sum(x, 1, dtype=kind), x.sum(1, dtype=kind)),
@@ -135,7 +131,6 @@ def _numbers_of(kind: Any) -> Callable[[Any, Any], None]:
                 ),
             }
         hold(line, grid, members, x, y, z, s)
-        del narrow
 
     return run
 

@@ -399,12 +399,14 @@ class ProgramForm(Operation):
     forms: ClassVar[dict[str, Callable[..., Any]]] = FORMS
     two_axes: ClassVar[tuple[str, ...]] = ("nested", "vmap_spmd", "partial_sharded")
     """The forms that need a second axis."""
+    ending: ClassVar[tuple[str, ...]] = ()
+    """The forms that end the process on some release. Only the full profile runs them."""
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         for form in self.forms:
             if len(mesh.names) == 1 and form in self.two_axes:
                 continue
-            ordinary = mesh == preferred(mesh.size) and form not in OPTIONAL
+            ordinary = mesh == preferred(mesh.size) and form not in (*OPTIONAL, *self.ending)
             yield Variant.of(2 if ordinary else 3, form=form)
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:

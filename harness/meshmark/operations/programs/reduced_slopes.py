@@ -184,7 +184,10 @@ def _sharded_lookup(mesh, a, x):
     """Indices that lie over the reduced axis, and contractions with rows of ones."""
     _lookups(mesh, a, True)
     table, ids, right = _lookup(mesh)
-    one_hot = lambda w, i: (jnp.einsum("bv,vd->bd", jax.nn.one_hot(i, 8), w) ** 2).sum()  # noqa: E731
+
+    def one_hot(w, i):
+        return (jnp.einsum("bv,vd->bd", jax.nn.one_hot(i, 8), w) ** 2).sum()
+
     judged(mesh, a, "a contraction with one_hot", one_hot, table, ids, right)
     for name, look in (
         ("w[i]", lambda w, i: w[i]),

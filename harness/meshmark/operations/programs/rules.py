@@ -14,6 +14,13 @@ from meshmark.operations.programs.options import wrong
 from meshmark.operations.programs.refusals import reason_of
 
 
+def line_and_grid(mesh: Any) -> tuple[jax.sharding.Mesh, jax.sharding.Mesh]:
+    """Meshes of all devices of a mesh, in its order: over one axis "d", and over two axes "x" and "y"."""
+    devices = mesh.devices.ravel()
+    columns = 2 if devices.size % 2 == 0 else 1
+    return jax.sharding.Mesh(devices, ("d",)), jax.sharding.Mesh(devices.reshape(-1, columns), ("x", "y"))
+
+
 def may_leave_out_devices() -> bool:
     """Whether a program may run on any of the devices. A TPU's network has shapes, and so may that of a plugin."""
     return jax.default_backend() in ("cpu", "gpu") and jax.process_count() == 1

@@ -6,13 +6,11 @@ The program is that of `programs.forms`: f(x) = x * s(x). Wrong results raise an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
 
-from meshmark.core.meshes import MeshShape
-from meshmark.operations.base import Variant
 from meshmark.operations.programs.elsewhere import ELSEWHERE
 from meshmark.operations.programs.forms import ProgramForm, at
 from meshmark.operations.programs.mesh_again import AGAIN
@@ -21,9 +19,6 @@ from meshmark.operations.programs.two_meshes import TWO_MESHES
 SECOND: dict[str, Callable[..., Any]] = {**TWO_MESHES, **AGAIN, **ELSEWHERE}
 """Each function takes a mesh, its last axis, and the input sharded over that axis."""
 
-ENDING = ("stored_reversed", "stored_half")
-"""The forms that end the process on some release. Only the full profile runs them."""
-
 
 class SecondMesh(ProgramForm):
     """Programs and callables over two meshes of the same devices, and executables for other devices."""
@@ -31,10 +26,7 @@ class SecondMesh(ProgramForm):
     name = "second_mesh"
     forms = SECOND
     two_axes: ClassVar[tuple[str, ...]] = ()
-
-    def variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        for variant in super().variants(mesh):
-            yield Variant.of(3, **dict(variant.options)) if variant["form"] in ENDING else variant
+    ending: ClassVar[tuple[str, ...]] = ("stored_reversed", "stored_half")
 
     @staticmethod
     def host(mesh, x, *, form, axis):

@@ -14,6 +14,7 @@ from typing import ClassVar
 import jax
 
 from meshmark.operations.programs.forms import ProgramForm, at, over
+from meshmark.operations.programs.rules import line_and_grid
 from meshmark.operations.programs.rules_of_calls import RULES_OF_CALLS
 from meshmark.operations.programs.rules_of_derivatives import RULES_OF_DERIVATIVES
 from meshmark.operations.programs.rules_of_programs import RULES_OF_PROGRAMS
@@ -41,9 +42,5 @@ class SmallRule(ProgramForm):
 
     @staticmethod
     def host(mesh, x, *, form, axis):
-        devices = mesh.devices.ravel()
-        columns = 2 if devices.size % 2 == 0 else 1
-        line = jax.sharding.Mesh(devices, ("d",))
-        grid = jax.sharding.Mesh(devices.reshape(-1, columns), ("x", "y"))
-        SMALL_RULES[form](line, grid)
+        SMALL_RULES[form](*line_and_grid(mesh))
         return jax.jit(over(mesh, axis))(jax.device_put(x, at(mesh, axis)))

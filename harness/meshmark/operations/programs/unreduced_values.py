@@ -6,13 +6,11 @@ The program is that of `programs.forms`: f(x) = x * s(x). Wrong results raise an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
 
-from meshmark.core.meshes import MeshShape
-from meshmark.operations.base import Variant
 from meshmark.operations.programs.forms import ProgramForm, at
 from meshmark.operations.programs.reduced_slopes import SLOPES
 from meshmark.operations.programs.unreduced_calls import CALLS
@@ -21,9 +19,6 @@ from meshmark.operations.programs.unreduced_forms import VALUES
 UNREDUCED: dict[str, Callable[..., Any]] = {**VALUES, **CALLS, **SLOPES}
 """Each function takes a mesh, its last axis, and the input sharded over that axis."""
 
-ENDING = ("debug_callback", "pure_callback")
-"""The forms that end the process on some release. Only the full profile runs them."""
-
 
 class UnreducedValue(ProgramForm):
     """Functions of unreduced arrays, and gradients by reduced ones, against the plain program."""
@@ -31,10 +26,7 @@ class UnreducedValue(ProgramForm):
     name = "unreduced_value"
     forms = UNREDUCED
     two_axes: ClassVar[tuple[str, ...]] = ()
-
-    def variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        for variant in super().variants(mesh):
-            yield Variant.of(3, **dict(variant.options)) if variant["form"] in ENDING else variant
+    ending: ClassVar[tuple[str, ...]] = ("debug_callback", "pure_callback")
 
     @staticmethod
     def host(mesh, x, *, form, axis):

@@ -23,6 +23,7 @@ from meshmark.operations.programs import varying_effects as effects
 from meshmark.operations.programs import varying_orders as orders
 from meshmark.operations.programs import varying_programs as programs
 from meshmark.operations.programs.forms import ProgramForm, at, over
+from meshmark.operations.programs.rules import line_and_grid
 from meshmark.operations.programs.varying_judge import Pairs, judge
 
 VARYING: dict[str, Pairs] = {
@@ -68,10 +69,6 @@ class VaryingResult(ProgramForm):
 
     @staticmethod
     def host(mesh, x, *, form, axis):
-        devices = mesh.devices.ravel()
-        columns = 2 if devices.size % 2 == 0 else 1
-        line = jax.sharding.Mesh(devices, ("d",))
-        grid = jax.sharding.Mesh(devices.reshape(-1, columns), ("x", "y"))
         with jax.default_matmul_precision("highest"):
-            VaryingResult.forms[form](line, grid)
+            VaryingResult.forms[form](*line_and_grid(mesh))
         return jax.jit(over(mesh, axis))(jax.device_put(x, at(mesh, axis)))
