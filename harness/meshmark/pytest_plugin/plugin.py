@@ -80,6 +80,11 @@ FLAGS = "dflqsvx"
 GENERATED = "meshmark.pytest_plugin.generated"
 """The plugin of generated programs. It imports the whole hunt, so it is loaded only with `--generated`."""
 
+CASES_AT_ONCE = 24
+"""The most cases that pytest-xdist gives a worker at once, unless `--maxschedchunk` says another number. Its own number
+is half of what is left: when a case ends a worker, the other one gets these cases, and runs them alone to the end while
+the new worker has none."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of the suite."""
@@ -194,6 +199,8 @@ def _prepare_workers(config: pytest.Config) -> None:
         environment.set_here({"PYTEST_ADDOPTS": os.environ.get("PYTEST_ADDOPTS", "") + " --capture=no"})
         if config.option.maxworkerrestart is None:
             config.option.maxworkerrestart = str(10**9)
+        if config.option.maxschedchunk is None:
+            config.option.maxschedchunk = CASES_AT_ONCE
 
 
 def pytest_configure(config: pytest.Config) -> None:
