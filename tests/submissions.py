@@ -71,11 +71,10 @@ def run_line(run=RUN, **other):
     } | other
 
 
-def merged_line(processes, devices, run=RUN, **other):
+def merged_line(processes, devices, **other):
     """The run line of a file that was merged from those of so many ranks."""
     return (
         run_line(
-            run,
             facts=facts(num_devices=devices, num_processes=processes),
             selection={"profile": "standard", "processes": processes, "timed": False},
             ranks=processes,

@@ -19,12 +19,12 @@ def stops(tab, place):
     )
 
 
-def walked(tab, start, end, key="Tab", most=40):
-    """The elements that a key reaches from one element to another, as the browser moves the focus."""
+def walked(tab, start, end):
+    """The elements that the Tab key reaches from one element to another, as the browser moves the focus."""
     tab.focus(start)
     found = []
-    for _ in range(most):
-        tab.keyboard.press(key)
+    for _ in range(40):
+        tab.keyboard.press("Tab")
         found.append(tab.evaluate(f"{FOCUS}.id || {FOCUS}.tagName"))
         if tab.evaluate(f"{FOCUS}.matches({end!r})"):
             return found

@@ -176,11 +176,12 @@ def _until_idle(directory: Path, environment: dict[str, str], daemons: list[subp
         state = asked.stdout.strip()
 
 
-def _last_lines(directory: Path, lines: int = 8) -> str:
+def _last_lines(directory: Path) -> str:
+    """The last eight lines of each log and each output of a job."""
     parts = []
     for file in sorted([*directory.glob("*.log"), *directory.glob("*.out")]):
         if text := file.read_text(errors="replace").strip():
-            parts += [f"--- {file.name}", *text.splitlines()[-lines:]]
+            parts += [f"--- {file.name}", *text.splitlines()[-8:]]
     return "\n".join(parts)
 
 

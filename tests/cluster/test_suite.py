@@ -49,19 +49,19 @@ def finished(path):
     return set()
 
 
-def killer(record, rank, after=5, output=None):
-    """Kills a rank once it has finished so many cases. `output`: the file of a batch job's output, for the case that it
+def killer(record, output=None):
+    """Kills rank 1 once it has finished five cases. `output`: the file of a batch job's output, for the case that it
     never gets so far."""
 
     def kill(mark, ended):
         end = time.monotonic() + LIMIT * 0.8
-        path = Path(f"{record}.rank{rank}")
-        while len(finished(path)) < after:
+        path = Path(f"{record}.rank1")
+        while len(finished(path)) < 5:
             if ended() or time.monotonic() > end:
                 said = output.read_text() if output and output.exists() else "nothing"
                 raise AssertionError(f"{path} has {len(finished(path))} cases; the job said {said}")
             time.sleep(0.05)
-        victims = [n for n in marked(mark) if _is_rank(n, rank)]
+        victims = [n for n in marked(mark) if _is_rank(n, 1)]
         assert 1 <= len(victims) <= 2, "the rank, and the process that watches it"
         for victim in sorted(victims):
             os.kill(victim, signal.SIGKILL)
@@ -149,7 +149,7 @@ def test_a_killed_rank_under_srun_and_the_rest_by_resume(slurm_environment, envi
     record = tmp_path / "records.jsonl"
     begin = ["srun", "-n", "2", "--kill-on-bad-exit=0", "--wait=60", *SUITE, *FEW]
     variables = environment | slurm_environment
-    done = run([*begin, "--record", record], variables, LIMIT, after=killer(record, 1))
+    done = run([*begin, "--record", record], variables, LIMIT, after=killer(record))
     assert done.code not in (0, None) and done.left == [], done.text
     assert not record.exists() and len(rank_files(record)) == 2
     before = {
@@ -180,7 +180,7 @@ def test_the_batch_script_goes_on_after_a_killed_rank(slurm_environment, environ
     record, output = tmp_path / "records.jsonl", tmp_path / "job.out"
     command = [*BATCH, f"--output={output}", "docs/cluster/slurm.sbatch"]
     variables = environment | slurm_environment | {"MESHMARK_RECORD": str(record)}
-    kill = killer(record, 1, output=output)
+    kill = killer(record, output=output)
     done = run([*command, "--profile", "smoke", *FEW], variables, LIMIT, after=kill)
     text = output.read_text()
     assert done.code in (0, 1) and done.left == [], text

@@ -93,7 +93,7 @@ def of_slurm(directory: Path) -> None:
         begin = ["srun", "-n", "2", "--kill-on-bad-exit=0", "--wait=60", *SUITE, *FEW]
         record = directory / "killed.jsonl"
         note = "in the middle of it: kill -9 of rank 1"
-        told.show(*begin, "--record", str(record), after=killer(record, 1), note=note)
+        told.show(*begin, "--record", str(record), after=killer(record), note=note)
         told.show(*begin, "--resume", str(record))
         output, record = directory / "job.out", directory / "job.jsonl"
         note = "in the middle of it: kill -9 of rank 1; this is the job's output"
@@ -107,7 +107,7 @@ def of_slurm(directory: Path) -> None:
         ]
         options = ["--profile", "smoke", *FEW]
         variables = {"MESHMARK_RECORD": str(record)}
-        told.show(*command, *options, output=output, after=killer(record, 1), note=note, **variables)
+        told.show(*command, *options, output=output, after=killer(record), note=note, **variables)
     told.write("srun.txt", str(directory))
 
 
@@ -123,7 +123,7 @@ def of_open_mpi(directory: Path) -> None:
         told.show(program, *begin, *SUITE, "--record", str(directory / f"{len(told.parts)}.jsonl"))
     program = "/usr/bin/mpirun"
     note = "in the middle of it: kill -9 of rank 1"
-    told.show(program, *begin, *SUITE, *FEW, "--record", str(record), after=killer(record, 1), note=note)
+    told.show(program, *begin, *SUITE, *FEW, "--record", str(record), after=killer(record), note=note)
     told.show(program, *begin, *SUITE, *FEW, "--resume", str(record))
     told.write("mpirun.txt", str(directory))
 
@@ -134,7 +134,7 @@ def of_launch(directory: Path) -> None:
     suite = ["--", "python", "-m", "pytest", "conformance", "--profile", "smoke", "-q"]
     begin = ["python", "-m", "harness", "launch", "-n", "2", "--devices-per-process", "4"]
     note = "in the middle of it: kill -9 of rank 1; the launcher starts the ranks again, and they go on"
-    told.show(*begin, *suite, *FEW, "--record", str(record), after=killer(record, 1), note=note)
+    told.show(*begin, *suite, *FEW, "--record", str(record), after=killer(record), note=note)
     told.show("python", "-m", "harness", "levels", str(record))
     told.write("launch.txt", str(directory))
 

@@ -160,8 +160,8 @@ def in_shell(text: str, launch: int = 0, plan: dict[str, Any] | None = None) -> 
     return put
 
 
-def small_disk(inside: str, free: int, *options: str) -> Callable[[Stage], object]:
-    """The records (or, by TMPDIR, what is temporary) lie on a real file system with so many bytes left."""
+def small_disk(free: int, *options: str) -> Callable[[Stage], object]:
+    """The records lie on a real file system with so many bytes left."""
 
     def put(stage: Stage) -> object:
         text = (
@@ -477,13 +477,13 @@ AROUND = (
     ),
     Fault(
         "a full disk under the records (tmpfs)",
-        *(small_disk("records", 4096), (2,), "", r"can't write records to .*: No space left on device"),
+        *(small_disk(4096), (2,), "", r"can't write records to .*: No space left on device"),
         limit=WHOLE,
         missing=mounts,
     ),
     Fault(
         "a full disk under the records of six cases (tmpfs): what is missing is named",
-        small_disk("records", 8192, "--operations", "psum,pmax"),
+        small_disk(8192, "--operations", "psum,pmax"),
         *((2,), "pass", r"no verdict: (psum|pmax)/\S+/manual/", "pass"),
         limit=WHOLE,
         missing=mounts,

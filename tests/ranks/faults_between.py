@@ -94,11 +94,11 @@ def same_id(number: int, size: int) -> Callable[[Stage], None]:
     return put
 
 
-def signalled(number: int, to: Sequence[int], rank: int = 1) -> Callable[[Stage], None]:
-    """A signal to some of the ranks while one sleeps and the other waits for it in the collective."""
+def signalled(number: int, to: Sequence[int]) -> Callable[[Stage], None]:
+    """A signal to some of the ranks while rank 1 sleeps and the other waits for it in the collective."""
 
     def put(stage: Stage) -> None:
-        stage.ranks({"rank": rank, "when": "before", "how": "late", "seconds": 60})
+        stage.ranks({"rank": 1, "when": "before", "how": "late", "seconds": 60})
         stage.until_struck()
         time.sleep(0.5)
         stage.since = time.monotonic()

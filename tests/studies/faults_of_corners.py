@@ -303,12 +303,12 @@ def options(group: str) -> dict[str, Any]:
     return {**mine, "only": lambda c: c.cell.request.variant["group"] == group}
 
 
-def forgetting(module: Any, name: str, option: str, usual: Any = None) -> Any:
-    """A function that leaves an option out, or takes the usual one."""
+def forgetting(module: Any, name: str, option: str) -> Any:
+    """A function that leaves an option out."""
 
     def call(real, *a, **k):
-        given = k.pop(option, None)
-        return real(*a, **(k if given is None or usual is None else {**k, option: usual}))
+        k.pop(option, None)
+        return real(*a, **k)
 
     return changed(module, name, call)
 

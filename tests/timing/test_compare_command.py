@@ -176,12 +176,12 @@ def test_what_was_recorded_is_not_overwritten(monkeypatch, capsys, tmp_path):
     assert len(capsys.readouterr().err.splitlines()) == 3
 
 
-def bench_file(path, processes, level, noise=0.004, facts=FACTS, seed=1, **more):
+def bench_file(path, processes, level, facts=FACTS, seed=1, **more):
     rng = random.Random(seed)
     writer = writing.Writer.create(path, {"facts": facts})
     for process in range(processes):
         for case in CASES:
-            seconds = level.get(case, 1e-3) * math.exp(rng.gauss(0, noise))
+            seconds = level.get(case, 1e-3) * math.exp(rng.gauss(0, 0.004))
             writer.write([line(case, seconds, process, **more)])
     writer.close()
     return str(path)

@@ -29,7 +29,6 @@ from meshmark.core.statistics import (
     Floats,
     critical,
     hodges_lehmann,
-    inside,
     middle,
     signed_rank_tail,
     walsh_order,
@@ -44,6 +43,7 @@ _ENOUGH = 10  # the fewest A/A pairs: their spread is then known to 1 / sqrt(2 *
 _EXACT = 200  # the most pairs for which the signed ranks are summed exactly
 _INTERVAL = 0.05  # all looks together: the probability that an interval misses is at most this
 _NOISE = 0.99  # the noise of a comparison is this quantile of its A/A estimates
+_LIMIT = 0.95  # the confidence of an upper limit of a share
 _POWER = 0.95  # a detectable change is found with this probability
 
 
@@ -385,8 +385,10 @@ def unchanged(
     return sum(o.verdict in ("slower", "faster") for o in outcomes.values()), len(outcomes)
 
 
-def upper_limit(hits: int, trials: int, confidence: float = 0.95) -> float:
-    """Give the exact one-sided upper limit of a share, from `hits` in `trials` independent trials; 1 without a trial.
+def upper_limit(hits: int, trials: int) -> float:
+    """Give the exact one-sided upper limit of a share, from `hits` in `trials` independent trials.
+
+    Its confidence is 0.95. Without trials it is 1.
 
     Source: C. J. Clopper and E. S. Pearson, Biometrika 26 (1934) 404. Raises ValueError for hits outside 0 to trials.
     """
@@ -396,7 +398,7 @@ def upper_limit(hits: int, trials: int, confidence: float = 0.95) -> float:
         raise ValueError(f"hits must lie between 0 and the number of trials {trials}, not {hits}")
     if hits == trials:
         return 1.0
-    return float(stats.beta.ppf(inside(confidence, "confidence"), hits + 1, trials - hits))
+    return float(stats.beta.ppf(_LIMIT, hits + 1, trials - hits))
 
 
 def detectable_before(spread: float, pairs: int, rule: Rule, cases: int, resamples: int = 1000) -> float:

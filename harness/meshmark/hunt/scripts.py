@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from meshmark.hunt.program import Body, Node, Program
-from meshmark.hunt.values import dtype_of, make_inputs
+from meshmark.hunt.values import make_inputs
 from meshmark.judge.repro import printer
 from meshmark.judge.repro.literals import INLINE, array_literal, count_of, dtype_code
 from meshmark.judge.repro.text import Entry, literal, spelled, wrapped
@@ -266,8 +266,3 @@ def _said(expression: Any, names: list[str], outer: list[str]) -> str:
         inside = ", ".join(_said(e, names, outer) for e in expression)
         return f"({inside}{',' if len(expression) == 1 else ''})"
     return literal(expression)
-
-
-def list_dtypes(program: Program) -> set[str]:
-    """The NumPy names of the inputs' dtypes."""
-    return {dtype_of(i.dtype).name for i in program.inputs}

@@ -53,10 +53,10 @@ class Picked:
 
 
 @cache
-def read_pairs(directory: Path = DIRECTORY) -> tuple[Row, ...]:
+def read_pairs() -> tuple[Row, ...]:
     """The rows of every family, in the order of their files. ValueError for a line without seven columns."""
     found = []
-    for path in sorted(directory.glob("*.tsv")):
+    for path in sorted(DIRECTORY.glob("*.tsv")):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             if len(columns := line.split("\t")) != 7:
                 raise ValueError(f"{path}:{number} is not an operation and six classes: make the file again")

@@ -199,9 +199,9 @@ def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | No
     release = facts["versions"]["jax"]
     versions = publishable.versions_of(facts)
     files: dict[str, list[Entry]] = {}
-    for path, lines in read.items():
+    for lines in read.values():
         cleaned = [(number, publishable.clean_record(record, versions)) for number, record in lines]
-        files[_choose_file_name(path, lines, files)] = cleaned
+        files[_choose_file_name(lines, files)] = cleaned
     merged = as_records([entry for lines in files.values() for entry in lines])
     statement = wrong.attempt(statements.statement, merged)
     if statement is None:
@@ -298,8 +298,8 @@ def _facts(read: Mapping[Path, Sequence[Entry]]) -> Mapping[str, Any]:
     return facts
 
 
-def _choose_file_name(path: Path, lines: Sequence[Entry], taken: Mapping[str, Any]) -> str:
-    """A file name made only from the content, such as conformance.jsonl.gz; the old name is not used."""
+def _choose_file_name(lines: Sequence[Entry], taken: Mapping[str, Any]) -> str:
+    """A file name made only from the content, such as conformance.jsonl.gz. No name in `taken` comes again."""
     held = {record["kind"] for _, record in lines}
     kinds = [k for k in KINDS if k in held and k != "run"]
     base = next((k for k in ("conformance", "comparison", "timing") if k in kinds), "ceiling")

@@ -142,7 +142,6 @@ def _gap(a: Array, b: Array, confidence: float) -> Array:
 def compare_times(
     pairs: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     least: float = Rule.least,
-    alpha: float = ALPHA,
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Outcome]:
@@ -150,10 +149,10 @@ def compare_times(
 
     The rules are those of meshmark.core.pairs.compare_pairs at a single, final look, with the rank-sum test. The noise
     is that of comparisons drawn from the processes' deviations from their side's median (enlarged by sqrt(n / (n -
-    1))). `false_alarms` is the share of these draws that is flagged, each p compared with alpha / cases; it does not
+    1))). `false_alarms` is the share of these draws that is flagged, each p compared with ALPHA / cases; it does not
     cover what the machine did between the two runs. The interval has confidence 0.95, from six processes of each side
     on: from the lower end of B's median over the upper end of A's to the opposite. A change needs both sides to be
-    `parted` at the confidence 1 - alpha / cases. `pairs` of an outcome is the smaller number of processes. least: the
+    `parted` at the confidence 1 - ALPHA / cases. `pairs` of an outcome is the smaller number of processes. least: the
     smallest change that is reported, 0.03 is 3 percent. Raises ValueError for times that are not positive.
     """
     from scipy import stats
@@ -162,7 +161,7 @@ def compare_times(
     logs = {key: (np.log(np.asarray(a)), np.log(np.asarray(b))) for key, (a, b) in pairs.items()}
     if any(not np.isfinite(x).all() or not x.size for both in logs.values() for x in both):
         raise ValueError("seconds must be positive numbers")
-    corrected = 1 - alpha / max(1, len(pairs))
+    corrected = 1 - ALPHA / max(1, len(pairs))
     shifts = {key: np.subtract.outer(b, a).ravel() for key, (a, b) in logs.items()}
     p = np.array(
         [
@@ -191,15 +190,15 @@ def compare_times(
                 _gap(drawn[:, :n], drawn[:, n:], corrected),
                 _gap(drawn[:, n:], drawn[:, :n], corrected),
             )
-            flagged = (null_p < alpha / len(pairs)) & (np.abs(centres) > margin)
+            flagged = (null_p < ALPHA / len(pairs)) & (np.abs(centres) > margin)
             alarms = float(np.mean(flagged & ((gap < 0) | (back < 0))))
-            found = _critical(n, m, alpha / len(pairs))
+            found = _critical(n, m, ALPHA / len(pairs))
             shift = np.full(resamples, math.inf) if found is None else np.maximum(-null[:, found], gap)
             detectable = float(np.quantile(np.maximum(margin - centres, shift), 0.95, method="higher"))
         outcome = decide_outcome(
             Estimate(float(centre), float(low), float(high)),
             (float(p[row]), float(adjusted[row])),
-            (alpha, least),
+            (ALPHA, least),
             (noise, detectable, alarms),
             min(n, m),
         )

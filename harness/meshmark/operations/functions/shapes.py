@@ -24,9 +24,7 @@ class Rearranged(WholeFunction):
     ruled_when_whole: ClassVar[bool] = True
     """Whether explicit mode has a rule along a dimension that is not sharded."""
 
-    def moved_form(
-        self, request: Request, x: Argument, size: int, keywords: Mapping[str, Any], terms: int = 8
-    ) -> Form:
+    def moved_form(self, request: Request, x: Argument, size: int, keywords: Mapping[str, Any]) -> Form:
         """The form of a function that changes the size of the dimension. The dimension stays sharded if the number of
         devices divides the new size."""
         dim = request.variant["dim"]
@@ -41,7 +39,6 @@ class Rearranged(WholeFunction):
             judge="bits",
             ruled=self.ruled_when_whole and x.spec[dim] is None,
             wrt=(0,),
-            terms=terms,
         )
 
 
