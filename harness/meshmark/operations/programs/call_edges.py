@@ -15,18 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import flatten_util, lax
 from jax.experimental import io_callback
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.base import Missing
 from meshmark.operations.programs.collective_options import parts_same_as, replicated, same_as
 from meshmark.operations.programs.edges import rows_of
-from meshmark.operations.programs.forms import ProgramForm, at, over
+from meshmark.operations.programs.forms import ProgramForm, at, explicit, over
 from meshmark.operations.programs.options import wrong
-
-
-def _typed(mesh: Any) -> Mesh:
-    return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Explicit,) * len(mesh.axis_names))
 
 
 def _batched_rules(mesh, a, x):
@@ -141,7 +137,7 @@ def _keys(mesh, a, x):
         "bits": jax.random.bits,
         "gumbel": jax.random.gumbel,
     }
-    typed = _typed(mesh)
+    typed = explicit(mesh)
     for name, draw in draws.items():
         alone = np.asarray(jax.jit(lambda k, draw=draw: draw(k, (rows, 4)))(key))
         wrong(len(np.unique(alone, axis=0)) != rows, f"rows of {name} repeat")
@@ -245,7 +241,7 @@ def _second_mesh(mesh, a, x):
         right = NamedSharding(here, P(a)).devices_indices_map(host.shape)
         for shard in found.addressable_shards:
             same_as(np.asarray(shard.data), 2 * host[right[shard.device]], f"the part on {shard.device}")
-    typed = _typed(mesh)
+    typed = explicit(mesh)
     matrix = host[:, None] + np.arange(4, dtype=np.float32)
     with jax.set_mesh(typed):
         placed = jax.device_put(matrix, NamedSharding(typed, P(a)))
@@ -361,15 +357,15 @@ def _square_mesh(mesh, a, x):
                 right = np.asarray(getattr(np, name)(host, axis), np.int32)
                 parts_same_as(found, right, f"{name} along {axis} of {spec}")
     whole = (host % 5) - 2
-    explicit = _typed(square)
+    typed = explicit(square)
     for left, right in (
         (P(None, ("p", "q")), P(("p", "q"))),
         (P("p", "q"), P("q")),
         (P(None, "q"), P("q", "p")),
     ):
-        with jax.set_mesh(explicit):
-            one = jax.device_put(whole, NamedSharding(explicit, left))
-            other = jax.device_put(whole.T.copy(), NamedSharding(explicit, right))
+        with jax.set_mesh(typed):
+            one = jax.device_put(whole, NamedSharding(typed, left))
+            other = jax.device_put(whole.T.copy(), NamedSharding(typed, right))
             out = P(left[0] if left else None, right[1] if len(right) > 1 else None)
             found = jax.jit(lambda v, w, out=out: jnp.dot(v, w, out_sharding=out, precision="highest"))(
                 one, other
@@ -477,7 +473,7 @@ def _smap_axes(mesh, a, x):
     if not hasattr(jax, "smap"):
         raise Missing("this release has no jax.smap")
     n = mesh.shape[a]
-    typed = _typed(mesh)
+    typed = explicit(mesh)
     host = np.arange(4.0 * n * n, dtype=np.float32).reshape(2 * n, 2 * n)
     for axis in (0, 1, -2, -1):
         spec = P(*(a if d == axis % 2 else None for d in range(2)))

@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, Mesh
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.programs.collective_options import replicated, same_as
-from meshmark.operations.programs.forms import ProgramForm, at, over, typed
+from meshmark.operations.programs.forms import ProgramForm, at, explicit, over
 from meshmark.operations.programs.function_forms import off
 from meshmark.operations.programs.options import through, wrong
 
@@ -441,7 +441,7 @@ def _free_dimensions(mesh, a, x):
 
 def _asked_places(mesh, a, x):
     """Each function with `out_sharding` gives the requested sharding in its type, and the same values as without."""
-    m = typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
+    m = explicit(mesh)
     n = mesh.size
     key = jax.random.key(3)
     calls: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {

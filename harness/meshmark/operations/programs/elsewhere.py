@@ -15,13 +15,14 @@ from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.base import Missing
-from meshmark.operations.programs.forms import at, over
+from meshmark.operations.programs.forms import at, memory_kinds, run_jitted
 from meshmark.operations.programs.options import wrong
 from meshmark.operations.programs.rules import may_leave_out_devices
 
 
-def _f(mesh, a, x):
-    return jax.jit(over(mesh, a))(x)
+def _need_part_of_the_devices() -> None:
+    if not may_leave_out_devices():
+        raise Missing("a program may not leave out devices here")
 
 
 def loaded(devices: Any, named: bool, region: bool = False) -> None:
@@ -57,41 +58,37 @@ def _with_devices(mesh, a, x):
     for part in parts:
         loaded(part, True)
         loaded(part, True, region=True)
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _reversed(mesh, a, x):
     """All devices in the other order, which the loader does not get."""
     loaded(np.array(jax.devices())[::-1], False)
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _half(mesh, a, x):
     """Half of the devices, which the loader does not get."""
-    if not may_leave_out_devices():
-        raise Missing("a program may not leave out devices here")
+    _need_part_of_the_devices()
     loaded(np.array(jax.devices())[: max(1, jax.device_count() // 2)], False)
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _one_device(mesh, a, x):
     """The last device alone, which the loader does not get."""
-    if not may_leave_out_devices():
-        raise Missing("a program may not leave out devices here")
+    _need_part_of_the_devices()
     from jax.experimental import serialize_executable
 
     given = jax.device_put(np.arange(4.0, dtype=np.float32), jax.devices()[-1])
     compiled = jax.jit(lambda v: v + 1).lower(given).compile()
     found = serialize_executable.deserialize_and_load(*serialize_executable.serialize(compiled))(given)
     wrong(not np.array_equal(found, np.arange(4) + 1), f"a loaded program of one device gives {found}")
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def in_host_memory(mesh: Any, a: str) -> list[tuple[str, Any, np.ndarray]]:
     """Arrays in pinned_host memory, sharded and on one device, and their values. Missing without such memory."""
-    kinds = {m.kind for m in mesh.devices.flat[0].addressable_memories()}
-    if "pinned_host" not in kinds:
-        raise Missing(f"the devices have the memories {', '.join(sorted(kinds))}, and not pinned_host")
+    memory_kinds(mesh)
     host = np.arange(8.0 * mesh.size, dtype=np.float32).reshape(4 * mesh.size, 2)
     one = SingleDeviceSharding(mesh.devices.flat[-1], memory_kind="pinned_host")
     over_it = NamedSharding(mesh, P(a), memory_kind="pinned_host")
@@ -119,7 +116,7 @@ def _host_array(mesh, a, x):
             ("a transpose", array.T, host.T),
         ):
             wrong(not np.array_equal(found, right), f"{what} of an array in host memory, {name}, is {found}")
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _host_index(mesh, a, x):
@@ -131,7 +128,7 @@ def _host_index(mesh, a, x):
                 not np.array_equal(found, host[index]),
                 f"[{index}] of an array in host memory, {name}, is {found}",
             )
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def fed_back(name: str, step: Callable[[Any], Any], first: Any) -> None:
@@ -162,7 +159,7 @@ def _fed_back(mesh, a, x):
     fed_back(
         "keys", lambda k: jax.vmap(lambda v: jax.random.split(v)[0])(k), jax.random.split(key, 2 * mesh.size)
     )
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 ELSEWHERE: dict[str, Callable[..., Any]] = {

@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, NamedSharding, reshard
+from jax.sharding import NamedSharding, reshard
 from jax.sharding import PartitionSpec as P
 
 from meshmark.core.bounds import FLOAT32
 from meshmark.operations.programs.collective_options import same_as
-from meshmark.operations.programs.forms import at, over, typed
+from meshmark.operations.programs.forms import at, explicit, over
 from meshmark.operations.programs.options import wrong
 
 
@@ -47,7 +47,7 @@ number near one turns a relative error into an absolute one."""
 def _into_shardings(mesh, a, x):
     """`out_sharding=` of functions that create, multiply, reduce and draw, inside jit with Explicit axes: the values,
     the types and the shardings of the results."""
-    m = typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
+    m = explicit(mesh)
     n, given = mesh.shape[a], np.asarray(x)
     k = 4 * n
     square, kernel = given[:k, :k], np.array([[1.0, 2], [3, -1]], np.float32)[None, None]
@@ -164,7 +164,7 @@ def _into_shardings(mesh, a, x):
 
 def _host_array_into_a_sharding(mesh, a, x):
     """`jnp.asarray` of a host array with out_sharding, inside and outside jit."""
-    m = typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
+    m = explicit(mesh)
     given = np.asarray(x)
     with jax.set_mesh(m):
         for found in (
@@ -185,7 +185,7 @@ def refuses(error):
 def _uneven_beside_explicit(mesh, a, x):
     """Arrays with Explicit axes and sizes that the mesh does not divide. Along an unsharded dimension functions and
     gradients are right and the other dimension keeps its sharding. Along a sharded one a result is right or refused."""
-    m = typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
+    m = explicit(mesh)
     n, given = mesh.shape[a], np.asarray(x)
     columns = n * (given.shape[1] // n) or n
     host = np.resize(given, (given.shape[0], columns))
@@ -235,7 +235,7 @@ def _uneven_beside_explicit(mesh, a, x):
 
 def _complex_pulls(mesh, a, x):
     """Pullbacks of a complex sum with a real exponential, for each row of a batch over Explicit axes (jax#31879)."""
-    m = typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
+    m = explicit(mesh)
     n, given = mesh.shape[a], np.asarray(x)
     batch, weights = given[: 2 * n, :4] / 4, given[:4, :3] / 8
 

@@ -13,19 +13,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import AxisType, NamedSharding, reshard
+from jax.sharding import NamedSharding, reshard
 from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.base import Missing
-from meshmark.operations.programs.forms import ProgramForm, at, local, over, typed, whole
+from meshmark.operations.programs.forms import ProgramForm, at, explicit, local, over, whole
 from meshmark.operations.programs.options import wrong
 
 # Unreduced and reduced types.
-
-
-def explicit(mesh):
-    """The same mesh with Explicit axes."""
-    return typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
 
 
 def blocks(m, a, x):

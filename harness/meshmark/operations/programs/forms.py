@@ -54,12 +54,26 @@ def typed(mesh, *kinds):
     return Mesh(mesh.devices, mesh.axis_names, axis_types=kinds)
 
 
+def explicit(mesh):
+    """The same mesh with Explicit axes."""
+    return typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
+
+
+def memory_kinds(mesh):
+    """The kinds of memory of the mesh's devices. Raises Missing if pinned_host is not one of them."""
+    kinds = {m.kind for m in mesh.devices.flat[0].addressable_memories()}
+    if "pinned_host" not in kinds:
+        raise Missing(f"the devices have the memories {', '.join(sorted(kinds))}, and not pinned_host")
+    return kinds
+
+
+def run_jitted(mesh, a, x):
+    """f by a jitted shard_map. A case whose checks are beside the program returns this."""
+    return jax.jit(over(mesh, a))(x)
+
+
 def _eager(mesh, a, x):
     return over(mesh, a)(x)
-
-
-def _jitted(mesh, a, x):
-    return jax.jit(over(mesh, a))(x)
 
 
 def _unchecked_eager(mesh, a, x):
@@ -101,7 +115,7 @@ def _closed_over(mesh, a, x):
 
 def _inferred(mesh, a, x):
     """The input specs follow from the input types."""
-    m = typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
+    m = explicit(mesh)
     with jax.set_mesh(m):
         y = jax.jit(jax.shard_map(local(a), out_specs=P(a)))(jax.device_put(x, at(m, a)))
     return jax.device_put(y, at(mesh, a))
@@ -178,9 +192,7 @@ def _single_device(mesh, a, x):
 
 def _host_memory(mesh, a, x):
     """Through host memory and back."""
-    kinds = {m.kind for m in mesh.devices.flat[0].addressable_memories()}
-    if "pinned_host" not in kinds:
-        raise Missing(f"the devices have the memories {', '.join(sorted(kinds))}, and not pinned_host")
+    memory_kinds(mesh)
     there = jax.device_put(x, NamedSharding(mesh, P(a), memory_kind="pinned_host"))
     if there.sharding.memory_kind != "pinned_host":
         raise RuntimeError("device_put left the array where it was")
@@ -343,7 +355,7 @@ def _smap(mesh, a, x):
     """`jax.smap` over one axis, if the release has it."""
     if not hasattr(jax, "smap"):
         raise Missing("this release has no jax.smap")
-    m = typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
+    m = explicit(mesh)
     with jax.set_mesh(m):
         y = jax.jit(jax.smap(local(a), in_axes=0, out_axes=0, axis_name=a))(jax.device_put(x, at(m, a)))
     return jax.device_put(y, at(mesh, a))
@@ -351,7 +363,7 @@ def _smap(mesh, a, x):
 
 FORMS: dict[str, Callable[..., Any]] = {
     "eager": _eager,
-    "jitted": _jitted,
+    "jitted": run_jitted,
     "unchecked_eager": _unchecked_eager,
     "host_input": _host_input,
     "partial": _partial,

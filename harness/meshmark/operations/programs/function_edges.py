@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.programs.collective_options import same_as
 from meshmark.operations.programs.edges import agree, column, rows_of
-from meshmark.operations.programs.forms import ProgramForm, at, over
+from meshmark.operations.programs.forms import ProgramForm, at, explicit, over
 from meshmark.operations.programs.library_forms import close
 from meshmark.operations.programs.loop_edges import calls, control
 
@@ -434,7 +434,7 @@ def _networks(mesh, a, x):
 def _explicit(mesh, a, x):
     """Over Explicit axes: extremes of negative numbers, products, orders and reversals along the sharded dimension."""
     rows = rows_of(mesh, a)
-    typed = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Explicit,) * len(mesh.axis_names))
+    typed = explicit(mesh)
     host = -1 - (np.arange(rows * 4) * 7 % (rows * 4 + 1)).reshape(rows, 4).astype(np.float32)
     signs = np.where(host % 3 == 0, -1, 1).astype(np.float32)
     for kind in (np.float32, np.int32, jnp.bfloat16):

@@ -13,14 +13,10 @@ from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.base import Missing
-from meshmark.operations.programs.forms import at, over
+from meshmark.operations.programs.forms import at, run_jitted
 from meshmark.operations.programs.options import wrong
 from meshmark.operations.programs.rules import may_leave_out_devices
 from meshmark.operations.programs.two_meshes import sizes_of
-
-
-def _f(mesh, a, x):
-    return jax.jit(over(mesh, a))(x)
 
 
 def meshes_of(mesh: Any, kind: AxisType = AxisType.Auto) -> dict[str, Mesh]:
@@ -86,7 +82,7 @@ def _made_anew(mesh, a, x):
             not found.sharding.is_equivalent_to(at(m, "d"), 1),
             f"a constraint under the mesh of {name} lies over {found.sharding}",
         )
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _with_own_mesh(mesh, a, x):
@@ -102,26 +98,26 @@ def _with_own_mesh(mesh, a, x):
             right = 10 * given + given // (given.size // m.shape["d"])
             found = run(given, m)
             wrong(not np.array_equal(found, right), f"over the mesh of {name} it gives {found}, not {right}")
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _region_again(mesh, a, x):
     """One shard_map object."""
     used(mesh, region)
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _jitted_again(mesh, a, x):
     """One jitted shard_map, as a call and as a decorator."""
     used(mesh, lambda: jax.jit(region()))
     used(mesh, lambda: jax.jit(jax.shard_map(in_specs=P("d"), out_specs=P("d"))(body)))
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _inferred_again(mesh, a, x):
     """One jitted shard_map over Explicit axes, which takes its in_specs from the types of its arguments."""
     used(mesh, lambda: jax.jit(jax.shard_map(body, out_specs=P("d"))), AxisType.Explicit)
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _smap_again(mesh, a, x):
@@ -129,7 +125,7 @@ def _smap_again(mesh, a, x):
     if not hasattr(jax, "smap"):
         raise Missing("this release has no jax.smap")
     used(mesh, lambda: jax.jit(jax.smap(body, in_axes=0, out_axes=0, axis_name="d")))
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _nested_again(mesh, a, x):
@@ -146,7 +142,7 @@ def _nested_again(mesh, a, x):
         ):
             found = jax.jit(run)(given)
             wrong(not np.array_equal(found, right), f"a shard_map {name} gives {found} instead of {right}")
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 AGAIN: dict[str, Callable[..., Any]] = {

@@ -14,9 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType
 
-from meshmark.operations.programs.forms import ProgramForm, at, over, typed, whole
+from meshmark.operations.programs.forms import ProgramForm, at, explicit, over, whole
 
 
 def wrong(truth, what):
@@ -131,7 +130,7 @@ def _attributes(mesh, a, x):
 
 def _typed(mesh, a, x):
     """Types under Explicit axes, also of intermediate results: one spec entry per dimension."""
-    m = typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
+    m = explicit(mesh)
     seen = {}
 
     def f(y):

@@ -19,11 +19,10 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
 from meshmark.operations.programs.block_functions import near
-from meshmark.operations.programs.forms import at
+from meshmark.operations.programs.forms import at, explicit, run_jitted
 from meshmark.operations.programs.options import wrong
 from meshmark.operations.programs.refusals import reason_of
-from meshmark.operations.programs.typed_forms import explicit, whole_numbers
-from meshmark.operations.programs.unreduced_forms import _f
+from meshmark.operations.programs.typed_forms import whole_numbers
 from meshmark.operations.programs.unreduced_sums import IN_THE_CODE, REASONS, has_unreduced_types, same
 
 UNRESOLVED = "out sharding could not be resolved"
@@ -119,7 +118,7 @@ def _products(mesh, a, x):
         ("relu", lambda w, r: squares(r @ jax.nn.relu(w)), 2 * rows.T @ (rows @ np.maximum(w, 0)) * (w > 0)),
     ):
         judged(mesh, a, name, loss, w, rows, right)
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _others(mesh, a, x):
@@ -149,7 +148,7 @@ def _others(mesh, a, x):
         ),
     ):
         judged(mesh, a, name, loss, given, rows, right, must=False)
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _lookup(mesh: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -194,13 +193,13 @@ def _sharded_lookup(mesh, a, x):
         ("take", lambda w, i: jnp.take(w, i, axis=0)),
     ):
         judged(mesh, a, name, lambda w, i, f=look: (f(w, i) ** 2).sum(), table, ids, right, must=False)
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _unsharded_lookup(mesh, a, x):
     """Indices that do not lie over the reduced axis: each device has all of them, or those of another axis."""
     _lookups(mesh, a, False)
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _where(mesh, a, x):
@@ -218,7 +217,7 @@ def _where(mesh, a, x):
         )
     else:
         near(found, right, "the gradient through where")
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _micro_batches(mesh, a, x):
@@ -238,7 +237,7 @@ def _micro_batches(mesh, a, x):
     with jax.set_mesh(m):
         found = jax.jit(program)(jax.device_put(w, at(m)), jax.device_put(batches, at(m, None, a)))
     near(found, sum(2 * b.T @ (b @ w) for b in batches), "a sum of unreduced gradients")
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 SLOPES: dict[str, Callable[..., Any]] = {

@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, Mesh, NamedSharding, auto_axes
+from jax.sharding import Mesh, NamedSharding, auto_axes
 from jax.sharding import PartitionSpec as P
 
 from meshmark.core.meshes import MeshShape, preferred
 from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
+from meshmark.operations.programs.forms import explicit
 
 
 def placed(mesh, x, *spec):
@@ -27,11 +28,6 @@ def placed(mesh, x, *spec):
 def mapped(function, mesh, in_specs, out_specs, **options):
     """The jitted shard_map of a function of blocks."""
     return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, **options))
-
-
-def explicit(mesh):
-    """The same mesh with Explicit axes."""
-    return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Explicit,) * len(mesh.axis_names))
 
 
 def _longer_spec(mesh, x, a):

@@ -16,8 +16,9 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from meshmark.operations.programs.forms import explicit
 from meshmark.operations.programs.options import wrong
-from meshmark.operations.programs.refusals import explicit, mapped, placed
+from meshmark.operations.programs.refusals import mapped, placed
 from meshmark.operations.programs.rules import expect, may_leave_out_devices
 
 

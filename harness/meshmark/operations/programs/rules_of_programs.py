@@ -15,8 +15,9 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.programs.cuts import mixed
+from meshmark.operations.programs.forms import explicit
 from meshmark.operations.programs.options import wrong
-from meshmark.operations.programs.refusals import explicit, mapped, placed
+from meshmark.operations.programs.refusals import mapped, placed
 from meshmark.operations.programs.rules import expect, refused
 
 

@@ -12,7 +12,8 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from meshmark.operations.programs.refusals import explicit, mapped, placed
+from meshmark.operations.programs.forms import explicit
+from meshmark.operations.programs.refusals import mapped, placed
 from meshmark.operations.programs.rules import refused
 
 VARIES = "replication which can't be statically inferred"

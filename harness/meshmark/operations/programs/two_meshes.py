@@ -16,7 +16,7 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from meshmark.operations.programs.forms import at, over
+from meshmark.operations.programs.forms import at, run_jitted
 from meshmark.operations.programs.options import wrong
 
 
@@ -74,10 +74,6 @@ def constrained(mesh: Any, places: tuple[NamedSharding, ...], named: bool) -> No
         lies(found, x + k, places[k], f"result {k + 1} of {len(places)}, constrained to {places[k].spec}")
 
 
-def _f(mesh, a, x):
-    return jax.jit(over(mesh, a))(x)
-
-
 def _other_names(mesh, a, x):
     """Two meshes of the same sizes: other names, axes on other dimensions, devices in order."""
     p, q = sizes_of(mesh.size)
@@ -86,7 +82,7 @@ def _other_names(mesh, a, x):
     for specs in ((P("a", "b"), P("v", "u")), (P("a"), P("u")), (P(None, "b"), P(None, ("u", "v")))):
         for named in (False, True):
             constrained(mesh, (at(one, *specs[0]), at(again, *specs[1])), named)
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _named_results(mesh, a, x):
@@ -112,7 +108,7 @@ def _named_results(mesh, a, x):
     slopes = jax.jit(jax.grad(_loss(there), argnums=(0, 1)), out_shardings=(here, there))(given, turned)
     for r, right, place in zip(slopes, _slopes_of(x_), (here, there), strict=True):
         lies(r, right, place, "a gradient over two meshes")
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _eager(mesh, a, x):
@@ -133,14 +129,14 @@ def _eager(mesh, a, x):
         wrong(not np.array_equal(found, right), f"{name} of arrays over two meshes is {found}")
     lies(jax.device_put(given, there), x_, there, "an array that moves to another mesh")
     lies(jax.device_put(turned, here), x_, here, "an array that moves back")
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _constraints(mesh, a, x):
     """Two results of one program, constrained to p x q and to q x p."""
     one, other = two(mesh)
     constrained(mesh, (at(one, "a", "b"), at(other, "u", "v")), False)
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _line_first(mesh, a, x):
@@ -148,7 +144,7 @@ def _line_first(mesh, a, x):
     one = two(mesh)[0]
     constrained(mesh, (at(one, "a", "b"), at(line(mesh), "c")), False)
     constrained(mesh, (at(line(mesh), "c"), at(one, "a", "b")), False)
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _argument(mesh, a, x):
@@ -161,7 +157,7 @@ def _argument(mesh, a, x):
     with jax.set_mesh(other):
         found = jax.jit(lambda v: lax.with_sharding_constraint(v, P("u", "v")) + 1)(given)
     lies(found, x_ + 1, there, "an argument that is constrained to the context's mesh")
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _two_arguments(mesh, a, x):
@@ -173,7 +169,7 @@ def _two_arguments(mesh, a, x):
     found = jax.jit(lambda v, w: (2 * v, 3 * w))(given, turned)
     lies(found[0], 2 * x_, here, "twice the first argument of two")
     lies(found[1], 3 * x_, there, "three times the second argument of two")
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _two_arguments_turned(mesh, a, x):
@@ -185,7 +181,7 @@ def _two_arguments_turned(mesh, a, x):
     found = jax.jit(lambda w, v: (2 * v, 3 * w))(turned, given)
     lies(found[0], 2 * x_, here, "twice the second argument of two")
     lies(found[1], 3 * x_, there, "three times the first argument of two")
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _regions(one: Mesh, other: Mesh) -> Callable[[Any], Any]:
@@ -212,7 +208,7 @@ def _two_regions(mesh, a, x):
     x_ = matrix(mesh)
     found = jax.jit(_regions(one, other))(x_)
     lies(found, _regions_of(x_, other), at(other, "u", "v"), "the result of the second region")
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _loss(there: NamedSharding) -> Callable[[Any, Any], Any]:
@@ -235,7 +231,7 @@ def _gradient(mesh, a, x):
     found = jax.jit(jax.grad(_loss(there), argnums=(0, 1)))(given, turned)
     for k, right in enumerate(_slopes_of(x_)):
         wrong(not np.array_equal(found[k], right), f"gradient {k + 1} over two meshes is {found[k]}"[:300])
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 TWO_MESHES: dict[str, Callable[..., Any]] = {

@@ -21,13 +21,8 @@ from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.programs.block_functions import near
 from meshmark.operations.programs.collective_options import same_as
-from meshmark.operations.programs.forms import ProgramForm, at, over, partitioned_double, typed
+from meshmark.operations.programs.forms import ProgramForm, at, explicit, over, partitioned_double
 from meshmark.operations.programs.options import wrong
-
-
-def explicit(mesh: Any) -> Mesh:
-    """The same mesh with Explicit axes."""
-    return typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
 
 
 def whole_numbers(*shape: int) -> np.ndarray:

@@ -14,7 +14,8 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
 from meshmark.operations.programs.block_functions import near
-from meshmark.operations.programs.unreduced_forms import ODD, ONES, _f, of
+from meshmark.operations.programs.forms import run_jitted
+from meshmark.operations.programs.unreduced_forms import ODD, ONES, of
 from meshmark.operations.programs.unreduced_sums import (
     Pairs,
     has_unreduced_types,
@@ -158,7 +159,7 @@ def _scaled(mesh, a, x):
             ),
         },
     )
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _around(mesh, a, x):
@@ -215,7 +216,7 @@ def _around(mesh, a, x):
             ),
         },
     )
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _region(mesh, a, x):
@@ -240,7 +241,7 @@ def _region(mesh, a, x):
             ),
         },
     )
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 WHILE_CONSTANT: Pairs = {
@@ -278,7 +279,7 @@ def _no_rule(mesh, a, x):
             "a reshape that joins": lambda u: u.reshape(24),
         },
     )
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _ends(function: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -303,7 +304,7 @@ def _callback(mesh, a, x):
     right_or_refused(mesh, a, {"a debug callback": (function, told)})
     for v in seen:
         near(v, parts.sum(axis=0), "what a callback sees of an unreduced array")
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 CALLS: dict[str, Callable[..., Any]] = {

@@ -17,9 +17,8 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
 from meshmark.operations.programs.block_functions import near
-from meshmark.operations.programs.forms import at, over
+from meshmark.operations.programs.forms import at, explicit, run_jitted
 from meshmark.operations.programs.options import wrong
-from meshmark.operations.programs.typed_forms import explicit
 from meshmark.operations.programs.unreduced_sums import (
     Pairs,
     has_unreduced_types,
@@ -35,18 +34,13 @@ FIRST = np.array([[1], [0], [0], [0]], np.float32)
 """The rows of a matrix of 4, of which the first is chosen."""
 
 
-def _f(mesh, a, x):
-    """The sharded program of the case."""
-    return jax.jit(over(mesh, a))(x)
-
-
 def of(*groups: tuple[Callable[..., Any], Pairs]) -> Callable[..., Any]:
     """The form that calls each check with its functions."""
 
     def form(mesh, a, x):
         for check, pairs in groups:
             check(mesh, a, pairs)
-        return _f(mesh, a, x)
+        return run_jitted(mesh, a, x)
 
     return form
 
@@ -268,7 +262,7 @@ def _resharded(mesh, a, x):
                     not found.sharding.is_equivalent_to(at(m, *end), 2),
                     f"an unreduced array that moves to {end} lies {found.sharding}",
                 )
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 def _eager(mesh, a, x):
@@ -289,7 +283,7 @@ def _eager(mesh, a, x):
                 right,
                 f"{name} of an unreduced argument",
             )
-    return _f(mesh, a, x)
+    return run_jitted(mesh, a, x)
 
 
 VALUES: dict[str, Callable[..., Any]] = {

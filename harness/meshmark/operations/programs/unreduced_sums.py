@@ -18,10 +18,9 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
 from meshmark.operations.base import Missing
-from meshmark.operations.programs.forms import at
+from meshmark.operations.programs.forms import at, explicit
 from meshmark.operations.programs.options import wrong
 from meshmark.operations.programs.refusals import reason_of
-from meshmark.operations.programs.typed_forms import explicit
 
 REASONS = r"unreduced|reduced axes|reduced along|reduced on|\{U:|non-linear"
 """What the message of a refusal says: that the array is unreduced, or that the function is not linear."""
