@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products, convolutions, attention, transforms, solvers and derivatives of arrays that are cut along each dimension in
+"""Products, convolutions, attention, Fourier transforms and solvers of arrays that are cut along each dimension in
 turn.
 
 Answers of products of whole numbers are exact. The others are computed in 64 bits; a result may differ by one part in a
@@ -16,34 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from meshmark.operations.programs.cuts import Members, hold, mixed, placements
-from meshmark.operations.programs.options import wrong
-
-FAR = 1e-3
-"""The largest difference, as a share of the largest number of an answer."""
-
-
-def hold_near(line: Any, grid: Any, members: Members, *arrays: np.ndarray) -> None:
-    """Compare each member's results with its answer under every placement. RuntimeError if one is far off."""
-
-    def all_of(*given: Any) -> dict[str, Any]:
-        return {name: function(*given) for name, (function, _) in members.items()}
-
-    for where, placed in placements(line, grid, arrays):
-        with jax.default_matmul_precision("highest"):
-            found = jax.device_get(jax.jit(all_of)(*placed))
-        for name, (_, answer) in members.items():
-            seen, right = jax.tree.leaves(found[name]), jax.tree.leaves(answer)
-            wrong(len(seen) != len(right), f"{name}, {where}: {len(seen)} results instead of {len(right)}")
-            for one, other in zip(seen, right, strict=True):
-                what = f"{name}, {where},"
-                wrong(
-                    np.shape(one) != np.shape(other),
-                    f"{what} has shape {np.shape(one)}, not {np.shape(other)}",
-                )
-                off = abs(np.asarray(one) - other) > FAR * float(np.max(abs(np.asarray(other)), initial=1e-6))
-                off |= np.isnan(np.asarray(one)) != np.isnan(other)
-                wrong(off.any(), f"{what} is {one} instead of {other}"[:600])
+from meshmark.operations.programs.cuts import hold, hold_near, mixed
 
 
 def _products(line, grid):

@@ -17,6 +17,9 @@ from meshmark.operations.programs.rules import expect
 Members = Mapping[str, tuple[Callable[..., Any], Any]]
 """Name -> (a function of the arrays, its answer as NumPy arrays or a tree of them)."""
 
+FAR = 1e-3
+"""The largest difference in `hold_near`, as a share of the largest number of an answer."""
+
 
 def placements(line: Any, grid: Any, arrays: tuple[np.ndarray, ...]) -> Iterator[tuple[str, list[Any]]]:
     """All arrays cut along their dimension k by all devices, for each k, and along two dimensions by both mesh axes. An
@@ -37,26 +40,49 @@ def placements(line: Any, grid: Any, arrays: tuple[np.ndarray, ...]) -> Iterator
         yield "cut as (" + ", ".join(str(s or "-") for s in spec) + ")", held
 
 
-def hold(
-    line: Any, grid: Any, members: Members, *arrays: np.ndarray, most: float | None = None, last: bool = False
-) -> None:
-    """Compare each member's results with its answer, under every placement of the arrays, or (last) the last one only:
-    to compile smooth functions takes long.
+def results_of(members: Members, where: str, placed: list[Any]) -> Iterator[tuple[Any, np.ndarray, str]]:
+    """Run all members in one program. Gives each result with its answer, and with the names of member and placement.
 
-    most: the largest relative error, in units of the last place of the answer's dtype. None: the results are exact.
-    Raises RuntimeError with the member and the placement.
+    Raises RuntimeError if a member gives fewer or more results than its answer has.
     """
 
     def all_of(*given: Any) -> dict[str, Any]:
         return {name: function(*given) for name, (function, _) in members.items()}
 
+    found = jax.device_get(jax.jit(all_of)(*placed))
+    for name, (_, answer) in members.items():
+        seen, right = jax.tree.leaves(found[name]), jax.tree.leaves(answer)
+        wrong(len(seen) != len(right), f"{name}, {where}: {len(seen)} results instead of {len(right)}")
+        for one, other in zip(seen, right, strict=True):
+            yield one, np.asarray(other), f"{name}, {where},"
+
+
+def hold(
+    line: Any, grid: Any, members: Members, *arrays: np.ndarray, most: float | None = None, last: bool = False
+) -> None:
+    """Compare each member's results with its answer, under every placement of the arrays.
+
+    most: the largest relative error, in units of the last place of the answer's dtype. None: the results are exact.
+    last: only the last placement, by both mesh axes, since smooth functions take long to compile.
+    Raises RuntimeError with the member and the placement.
+    """
     for where, placed in list(placements(line, grid, arrays))[-1 if last else 0 :]:
-        found = jax.device_get(jax.jit(all_of)(*placed))
-        for name, (_, answer) in members.items():
-            seen, right = jax.tree.leaves(found[name]), jax.tree.leaves(answer)
-            wrong(len(seen) != len(right), f"{name}, {where}: {len(seen)} results instead of {len(right)}")
-            for one, other in zip(seen, right, strict=True):
-                compare(one, np.asarray(other), f"{name}, {where},", most)
+        for found, right, what in results_of(members, where, placed):
+            compare(found, right, what, most)
+
+
+def hold_near(line: Any, grid: Any, members: Members, *arrays: np.ndarray) -> None:
+    """Compare as `hold` does, with products of precision "highest". A result may be off by FAR of the largest number
+    of its answer, and its dtype is not compared. Raises RuntimeError with the member and the placement.
+    """
+    for where, placed in placements(line, grid, arrays):
+        with jax.default_matmul_precision("highest"):
+            for found, right, what in results_of(members, where, placed):
+                shape = np.shape(found)
+                wrong(shape != right.shape, f"{what} has shape {shape} instead of {right.shape}")
+                off = abs(np.asarray(found) - right) > FAR * float(np.max(abs(right), initial=1e-6))
+                off |= np.isnan(np.asarray(found)) != np.isnan(right)
+                wrong(off.any(), f"{what} is {found} instead of {right}"[:600])
 
 
 def compare(found: Any, right: np.ndarray, what: str, most: float | None) -> None:

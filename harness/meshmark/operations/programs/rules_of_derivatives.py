@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from meshmark.operations.programs.cut_products import hold_near
-from meshmark.operations.programs.cuts import hold, mixed
+from meshmark.operations.programs.cuts import hold, hold_near, mixed
 
 
 def _derivatives(line, grid):
