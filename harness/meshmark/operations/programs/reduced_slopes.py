@@ -23,7 +23,12 @@ from meshmark.operations.programs.forms import at, explicit, run_jitted
 from meshmark.operations.programs.options import wrong
 from meshmark.operations.programs.refusals import reason_of
 from meshmark.operations.programs.typed_forms import whole_numbers
-from meshmark.operations.programs.unreduced_sums import IN_THE_CODE, REASONS, has_unreduced_types, same
+from meshmark.operations.programs.unreduced_sums import (
+    IN_THE_CODE,
+    REASONS,
+    check_same,
+    require_unreduced_types,
+)
 
 UNRESOLVED = "out sharding could not be resolved"
 """What the refusal of a read over Explicit axes says that needs an out_sharding."""
@@ -53,7 +58,7 @@ def placements(mesh: Any, a: str) -> Iterator[tuple[Any, ...]]:
     yield ()
 
 
-def judged(
+def check_gradient(
     mesh: Any, a: str, name: str, loss: Any, w: Any, other: Any, right: Any, must: bool = True
 ) -> None:
     """RuntimeError if a gradient is wrong for a placement. must: whether it has to be taken where the other argument
@@ -78,7 +83,7 @@ def _data(mesh: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _products(mesh, a, x):
     """Through a product with weights after a linear function."""
-    has_unreduced_types()
+    require_unreduced_types()
     w, rows = _data(mesh)
 
     def squares(product):
@@ -117,13 +122,13 @@ def _products(mesh, a, x):
         ("einsum", lambda w, r: squares(jnp.einsum("ij,jk->ik", r, w)), whole),
         ("relu", lambda w, r: squares(r @ jax.nn.relu(w)), 2 * rows.T @ (rows @ np.maximum(w, 0)) * (w > 0)),
     ):
-        judged(mesh, a, name, loss, w, rows, right)
+        check_gradient(mesh, a, name, loss, w, rows, right)
     return run_jitted(mesh, a, x)
 
 
 def _others(mesh, a, x):
     """Through functions that may be refused: sums with sharded rows, flips, largest elements, squares."""
-    has_unreduced_types()
+    require_unreduced_types()
     w, rows = _data(mesh)
     bias = whole_numbers(6)
     single = np.zeros_like(w)
@@ -147,7 +152,7 @@ def _others(mesh, a, x):
             2 * rows.T @ (rows @ w @ np.ones((4, 2))) @ np.ones((2, 4)),
         ),
     ):
-        judged(mesh, a, name, loss, given, rows, right, must=False)
+        check_gradient(mesh, a, name, loss, given, rows, right, must=False)
     return run_jitted(mesh, a, x)
 
 
@@ -160,7 +165,7 @@ def _lookup(mesh: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _lookups(mesh: Any, a: str, over_it: bool) -> None:
     """Judge the gradient of a table by the rows of it that indices name."""
-    has_unreduced_types()
+    require_unreduced_types()
     table, ids, right = _lookup(mesh)
     for spec in placements(mesh, a):
         if over_it != (bool(spec) and a in (spec[0] if isinstance(spec[0], tuple) else spec)):
@@ -171,7 +176,7 @@ def _lookups(mesh: Any, a: str, over_it: bool) -> None:
             return (found * found).sum()
 
         found = slope(mesh, a, loss, table, ids, spec)
-        same(
+        check_same(
             found,
             right,
             f"the gradient of a reduced table by its rows, with indices over {spec}",
@@ -187,12 +192,14 @@ def _sharded_lookup(mesh, a, x):
     def one_hot(w, i):
         return (jnp.einsum("bv,vd->bd", jax.nn.one_hot(i, 8), w) ** 2).sum()
 
-    judged(mesh, a, "a contraction with one_hot", one_hot, table, ids, right)
+    check_gradient(mesh, a, "a contraction with one_hot", one_hot, table, ids, right)
     for name, look in (
         ("w[i]", lambda w, i: w[i]),
         ("take", lambda w, i: jnp.take(w, i, axis=0)),
     ):
-        judged(mesh, a, name, lambda w, i, f=look: (f(w, i) ** 2).sum(), table, ids, right, must=False)
+        check_gradient(
+            mesh, a, name, lambda w, i, f=look: (f(w, i) ** 2).sum(), table, ids, right, must=False
+        )
     return run_jitted(mesh, a, x)
 
 
@@ -204,7 +211,7 @@ def _unsharded_lookup(mesh, a, x):
 
 def _where(mesh, a, x):
     """jnp.where of a reduced array has a rule, or is refused by one."""
-    has_unreduced_types()
+    require_unreduced_types()
     w, rows = _data(mesh)
     right = 2 * rows.T @ (rows @ np.maximum(w, 0)) * (w > 0)
     try:
@@ -222,7 +229,7 @@ def _where(mesh, a, x):
 
 def _micro_batches(mesh, a, x):
     """A loop that adds up unreduced gradients of batches, with one reshard after it."""
-    has_unreduced_types()
+    require_unreduced_types()
     m = explicit(mesh)
     w, rows = _data(mesh)
     batches = np.stack([rows, rows[::-1] + 1, 2 * rows])

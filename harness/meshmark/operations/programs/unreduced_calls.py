@@ -15,14 +15,14 @@ from jax.sharding import reshard
 
 from meshmark.operations.programs.block_functions import near
 from meshmark.operations.programs.forms import run_jitted
-from meshmark.operations.programs.unreduced_forms import ODD, ONES, of
+from meshmark.operations.programs.unreduced_forms import ODD, ONES, form_of
 from meshmark.operations.programs.unreduced_sums import (
     Pairs,
-    has_unreduced_types,
+    check_refused_by_rule,
+    check_right_or_refused,
+    check_taken,
     parts_of,
-    right_or_refused,
-    taken,
-    with_a_rule,
+    require_unreduced_types,
 )
 
 
@@ -106,14 +106,14 @@ NOT_LINEAR: Pairs = {
 
 def _scaled(mesh, a, x):
     """Products with replicated, sharded, NumPy and reduced arrays."""
-    has_unreduced_types()
+    require_unreduced_types()
     n, here = mesh.shape[a], P(None, None, reduced={a})
 
     def reduced(v):
         return reshard(v, here)
 
     threes = np.full((4, 6), 3.0, np.float32)
-    taken(
+    check_taken(
         mesh,
         a,
         {
@@ -129,7 +129,7 @@ def _scaled(mesh, a, x):
         },
     )
     cut = jnp.ones((6, n), out_sharding=None)
-    right_or_refused(
+    check_right_or_refused(
         mesh,
         a,
         {
@@ -164,7 +164,7 @@ def _scaled(mesh, a, x):
 
 def _around(mesh, a, x):
     """Conditions, loops over rows, transforms and regions around an unreduced array."""
-    taken(
+    check_taken(
         mesh,
         a,
         {
@@ -194,7 +194,7 @@ def _around(mesh, a, x):
             "a tree": (lambda u: jax.tree.map(jnp.add, [u, u], [u, u])[1], lambda s: 2 * s),
         },
     )
-    right_or_refused(
+    check_right_or_refused(
         mesh,
         a,
         {
@@ -221,9 +221,9 @@ def _around(mesh, a, x):
 
 def _region(mesh, a, x):
     """A shard_map whose specs are unreduced."""
-    has_unreduced_types()
+    require_unreduced_types()
     place = P(None, None, unreduced={a})
-    taken(
+    check_taken(
         mesh,
         a,
         {
@@ -261,7 +261,7 @@ SCAN_CONSTANT: Pairs = {
 
 def _no_rule(mesh, a, x):
     """Functions without a rule for unreduced arrays, which should say so."""
-    with_a_rule(
+    check_refused_by_rule(
         mesh,
         a,
         {
@@ -285,12 +285,12 @@ def _no_rule(mesh, a, x):
 def _ends(function: Callable[[Any], Any]) -> Callable[..., Any]:
     """The form of a function of an unreduced array that gives the sum, or is refused. In some releases it ends the
     process."""
-    return of((right_or_refused, {"the program": (function, lambda s: s)}))
+    return form_of((check_right_or_refused, {"the program": (function, lambda s: s)}))
 
 
 def _callback(mesh, a, x):
     """jax.debug.callback sees the sum, or is refused."""
-    has_unreduced_types()
+    require_unreduced_types()
     parts, seen = parts_of(mesh, a, 4, 6), []
 
     def function(u):
@@ -301,19 +301,19 @@ def _callback(mesh, a, x):
         jax.effects_barrier()
         return parts.sum(axis=0)
 
-    right_or_refused(mesh, a, {"a debug callback": (function, told)})
+    check_right_or_refused(mesh, a, {"a debug callback": (function, told)})
     for v in seen:
         near(v, parts.sum(axis=0), "what a callback sees of an unreduced array")
     return run_jitted(mesh, a, x)
 
 
 CALLS: dict[str, Callable[..., Any]] = {
-    "not_linear": of((right_or_refused, NOT_LINEAR)),
+    "not_linear": form_of((check_right_or_refused, NOT_LINEAR)),
     "scaled": _scaled,
     "around": _around,
     "region": _region,
-    "while_constant": of((right_or_refused, WHILE_CONSTANT)),
-    "scan_constant": of((right_or_refused, SCAN_CONSTANT)),
+    "while_constant": form_of((check_right_or_refused, WHILE_CONSTANT)),
+    "scan_constant": form_of((check_right_or_refused, SCAN_CONSTANT)),
     "no_rule": _no_rule,
     "debug_callback": _callback,
     "pure_callback": _ends(

@@ -29,7 +29,7 @@ IN_THE_CODE = r"Using \*?pspec.* is dangerous|in `__r?add__` of"
 """Errors of JAX's own code about a spec, into which a function without a rule for unreduced arrays runs."""
 
 
-def has_unreduced_types() -> None:
+def require_unreduced_types() -> None:
     """Raise Missing if the release has no unreduced types."""
     if "unreduced" not in dir(P()):
         raise Missing("this release has no unreduced types")
@@ -44,26 +44,26 @@ def parts_of(mesh: Any, a: str, *shape: int) -> np.ndarray:
     return parts
 
 
-def kept_apart(parts: Any, axis: str, **options: Any) -> Any:
+def sum_apart(parts: Any, axis: str, **options: Any) -> Any:
     """The sum of blocks over their first dimension, which lies over an axis: each device keeps its own part."""
     ones = jnp.ones(parts.shape[0], parts.dtype, out_sharding=P(axis))
     entries = (None,) * (parts.ndim - 1)
     return jnp.tensordot(ones, parts, 1, out_sharding=P(*entries, unreduced={axis}), **options)
 
 
-def after_reshard(mesh: Any, a: str, function: Callable[[Any], Any], parts: np.ndarray) -> Any:
+def reshard_result(mesh: Any, a: str, function: Callable[[Any], Any], parts: np.ndarray) -> Any:
     """function(u) after a reshard to P(), in one compiled program, where u is the unreduced sum of the blocks."""
     m = explicit(mesh)
 
     def program(blocks):
-        found = function(kept_apart(blocks, a))
+        found = function(sum_apart(blocks, a))
         return jax.tree.map(lambda v: reshard(v, P()), found)
 
     with jax.set_mesh(m):
         return jax.tree.map(np.asarray, jax.jit(program)(jax.device_put(parts, at(m, a))))
 
 
-def same(found: Any, right: Any, what: str, n: int) -> None:
+def check_same(found: Any, right: Any, what: str, n: int) -> None:
     """RuntimeError if an array differs from what NumPy gives. The message says how: by a factor, by a number, or that
     each such element is true. n: the devices along the axis, whose number tells a part that is counted on each."""
     found, right = np.asarray(found), np.asarray(right)
@@ -86,27 +86,30 @@ def same(found: Any, right: Any, what: str, n: int) -> None:
     )
 
 
+SHAPE = (4, 6)
+"""The shape of the unreduced array that each function of the tables takes. Its dtype is float32."""
+
 Pairs = Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]
 """By name: a function of an unreduced array, and the same in NumPy of the sum."""
 
 
-def taken(mesh: Any, a: str, pairs: Pairs, shape: tuple[int, ...] = (4, 6)) -> None:
+def check_taken(mesh: Any, a: str, pairs: Pairs) -> None:
     """RuntimeError for the first function that gives another value than NumPy. Each must take an unreduced array."""
-    has_unreduced_types()
-    parts = parts_of(mesh, a, *shape)
+    require_unreduced_types()
+    parts = parts_of(mesh, a, *SHAPE)
     for name, (function, plain) in pairs.items():
-        found, right = after_reshard(mesh, a, function, parts), plain(parts.sum(axis=0))
-        same(found, right, f"{name} of an unreduced array", mesh.shape[a])
+        found, right = reshard_result(mesh, a, function, parts), plain(parts.sum(axis=0))
+        check_same(found, right, f"{name} of an unreduced array", mesh.shape[a])
 
 
-def right_or_refused(mesh: Any, a: str, pairs: Pairs, shape: tuple[int, ...] = (4, 6)) -> list[str]:
+def check_right_or_refused(mesh: Any, a: str, pairs: Pairs) -> None:
     """RuntimeError for the first function that gives another value than NumPy, or is refused for another reason than
-    that its array is unreduced. Returns the functions that were taken."""
-    has_unreduced_types()
-    parts, used = parts_of(mesh, a, *shape), []
+    that its array is unreduced."""
+    require_unreduced_types()
+    parts = parts_of(mesh, a, *SHAPE)
     for name, (function, plain) in pairs.items():
         try:
-            found = after_reshard(mesh, a, function, parts)
+            found = reshard_result(mesh, a, function, parts)
         except Exception as error:
             reason = f"{type(error).__name__}: {reason_of(error)}"
             wrong(
@@ -114,18 +117,16 @@ def right_or_refused(mesh: Any, a: str, pairs: Pairs, shape: tuple[int, ...] = (
                 f"{name} of an unreduced array is refused for another reason: {reason[:300]}",
             )
             continue
-        same(found, plain(parts.sum(axis=0)), f"{name} of an unreduced array", mesh.shape[a])
-        used.append(name)
-    return used
+        check_same(found, plain(parts.sum(axis=0)), f"{name} of an unreduced array", mesh.shape[a])
 
 
-def with_a_rule(mesh: Any, a: str, functions: Mapping[str, Callable[[Any], Any]]) -> None:
-    """RuntimeError for functions that are refused by an error of JAX's own code, and not by a rule."""
-    has_unreduced_types()
-    parts, without, said = parts_of(mesh, a, 4, 6), [], ""
+def check_refused_by_rule(mesh: Any, a: str, functions: Mapping[str, Callable[[Any], Any]]) -> None:
+    """RuntimeError if an error of JAX's own code refuses functions. A rule should refuse them."""
+    require_unreduced_types()
+    parts, without, said = parts_of(mesh, a, *SHAPE), [], ""
     for name, function in functions.items():
         try:
-            after_reshard(mesh, a, function, parts)
+            reshard_result(mesh, a, function, parts)
         except Exception as error:
             if re.search(IN_THE_CODE, str(error)):
                 without.append(name)
