@@ -36,9 +36,9 @@ ODD = np.arange(24).reshape(SHAPE) % 2 > 0
 FIRST = np.array([[1], [0], [0], [0]], np.float32)
 """[4, 1]: 1 in the first row, and 0 in the others."""
 
-# JAX may refuse the functions of a table named `..._OR_REFUSED`. Each of STACKED, JOINED_PLAIN, PADDED_NUMBER, CAST_BOOL,
-# LARGEST, SUM_WITH_START, FILLED_LIKE, TURNED_RESHAPE and ADDED_NUMBER has one bug of released JAX (docs/findings.md).
-# JAX must take the functions of the other tables.
+# JAX may refuse the functions of a table named `..._OR_REFUSED`. Each of STACKED, JOINED_PLAIN, PADDED_NUMBER,
+# CAST_BOOL, LARGEST, SUM_WITH_START, FILLED_LIKE, TURNED_RESHAPE and ADDED_NUMBER has one bug of released JAX
+# (docs/findings.md). JAX must take the functions of the other tables.
 
 
 def form_of(*groups: tuple[Callable[..., Any], Pairs]) -> Callable[..., Any]:
