@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from meshmark.operations.programs.cuts import hold, mixed
+from meshmark.operations.programs.cuts import Members, hold, mixed
 
 HALVES = (jnp.bfloat16, np.float16)
 
@@ -49,147 +49,167 @@ def _special(kind: Any, shape: tuple[int, ...]) -> np.ndarray:
     return np.array(some)[mixed(shape, len(some), 7)].astype(kind)
 
 
+def _rounding(kind: Any) -> Callable[[Any], np.ndarray]:
+    """A function that rounds numbers of 64 bits once, to the dtype."""
+    return lambda answer: np.asarray(answer, np.float64).astype(kind)
+
+
+def _arithmetic(kind: Any, x: np.ndarray, y: np.ndarray) -> Members:
+    """Functions of one and two numbers that are exact or rounded once, comparisons and choices."""
+    a, b, rounded = x.astype(np.float64), y.astype(np.float64), _rounding(kind)
+    zero = np.array(0, kind)
+    with np.errstate(all="ignore"):
+        return {
+            "x + y": (lambda x, y: x + y, rounded(a + b)),
+            "x - y": (lambda x, y: x - y, rounded(a - b)),
+            "x * y": (lambda x, y: x * y, rounded(a * b)),
+            "x * 0": (lambda x, y: x * zero, rounded(a * 0)),
+            "0 * x": (lambda x, y: 0.0 * x, rounded(a * 0)),
+            "x - x": (lambda x, y: x - x, rounded(a - a)),
+            "x + 0": (lambda x, y: x + zero, rounded(a)),
+            "-x": (lambda x, y: -x, rounded(-a)),
+            "abs": (lambda x, y: jnp.abs(x), rounded(abs(a))),
+            "sign": (lambda x, y: jnp.sign(x), rounded(np.sign(a))),
+            "signbit": (
+                lambda x, y: jnp.signbit(jnp.where(jnp.isnan(x), 1, x)),
+                np.signbit(np.where(np.isnan(a), 1, a)),
+            ),
+            "copysign": (
+                lambda x, y: jnp.copysign(jnp.abs(x), -x)[~np.isnan(a)],
+                rounded(-a)[~np.isnan(a)],
+            ),
+            "round": (lambda x, y: jnp.round(x), rounded(np.rint(a))),
+            "rint": (lambda x, y: jnp.rint(x), rounded(np.rint(a))),
+            "round away": (
+                lambda x, y: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
+                rounded(np.where(abs(a) < 1e6, np.sign(a) * np.floor(abs(a) + 0.5), a)),
+            ),
+            "floor": (lambda x, y: jnp.floor(x), rounded(np.floor(a))),
+            "ceil": (lambda x, y: jnp.ceil(x), rounded(np.ceil(a))),
+            "trunc": (lambda x, y: jnp.trunc(x), rounded(np.trunc(a))),
+            "square": (lambda x, y: jnp.square(x), rounded(a * a)),
+            "maximum": (lambda x, y: jnp.maximum(x, y), rounded(np.maximum(a, b))),
+            "minimum": (lambda x, y: jnp.minimum(x, y), rounded(np.minimum(a, b))),
+            "fmax": (lambda x, y: jnp.fmax(x, y), rounded(np.fmax(a, b))),
+            "clip": (lambda x, y: jnp.clip(x, -2, 3), rounded(np.clip(a, -2, 3))),
+            "relu": (lambda x, y: jax.nn.relu(x), rounded(np.maximum(a, 0))),
+            "heaviside": (lambda x, y: jnp.heaviside(x, 1), rounded(np.heaviside(a, 1))),
+            "compared": (
+                lambda x, y: (x < y, x <= y, x == y, x != y, x > y, x >= y),
+                (a < b, a <= b, a == b, a != b, a > b, a >= b),
+            ),
+            "kinds": (
+                lambda x, y: (jnp.isnan(x), jnp.isinf(x), jnp.isfinite(x), jnp.isposinf(x)),
+                (np.isnan(a), np.isinf(a), np.isfinite(a), np.isposinf(a)),
+            ),
+            "where": (lambda x, y: jnp.where(x > 0, x, y), rounded(np.where(a > 0, a, b))),
+            "nan_to_num": (
+                lambda x, y: jnp.nan_to_num(x, nan=7, posinf=8, neginf=-9),
+                rounded(np.nan_to_num(a, nan=7, posinf=8, neginf=-9)),
+            ),
+        }
+
+
+def _reductions(kind: Any, x: np.ndarray, whole: np.ndarray) -> Members:
+    """Extremes, sums, orders, running functions and windows.
+
+    whole: NaN, infinities and small whole numbers, whose sums are exact in any order."""
+    a, rounded = x.astype(np.float64), _rounding(kind)
+    known, total = np.where(np.isnan(a), 0, a), whole.astype(np.float64)
+    with np.errstate(all="ignore"):
+        members: dict[str, Any] = {
+            # Over devices XLA's CPU backend loses a NaN (docs/findings.md); `every_value` has cases of that.
+            "largest": (
+                lambda x, w: (
+                    jnp.where(jnp.isnan(x), 0, x).max(0),
+                    jnp.where(jnp.isnan(x), 0, x).max(1),
+                ),
+                (rounded(known.max(0)), rounded(known.max(1))),
+            ),
+            "smallest": (
+                lambda x, w: (
+                    jnp.where(jnp.isnan(x), 0, x).min(0),
+                    jnp.where(jnp.isnan(x), 0, x).min(1),
+                ),
+                (rounded(known.min(0)), rounded(known.min(1))),
+            ),
+            "nanmax": (lambda x, w: jnp.nanmax(x, 0), rounded(np.nanmax(a, 0))),
+            "place of the largest": (
+                lambda x, w: (x.argmax(0), x.argmax(1)),
+                (a.argmax(0).astype(np.int32), a.argmax(1).astype(np.int32)),
+            ),
+            "place of the smallest": (lambda x, w: x.argmin(1), a.argmin(1).astype(np.int32)),
+            "sums": (
+                lambda x, w: (w.sum(0), w.sum(1)),
+                (rounded(total.sum(0)), rounded(total.sum(1))),
+            ),
+            "nansum": (lambda x, w: jnp.nansum(w, 0), rounded(np.nansum(total, 0))),
+            "sorts": (
+                lambda x, w: (jnp.sort(x, 0), jnp.sort(x, 1)),
+                (rounded(np.sort(a, 0)), rounded(np.sort(a, 1))),
+            ),
+            "cummax": (lambda x, w: lax.cummax(x, 0), rounded(np.maximum.accumulate(a, 0))),
+            "cummin": (
+                lambda x, w: lax.cummin(x, 1, reverse=True),
+                rounded(np.minimum.accumulate(a[:, ::-1], 1)[:, ::-1]),
+            ),
+            "windows": (
+                lambda x, w: lax.reduce_window(x, np.array(-np.inf, kind), lax.max, (2, 1), (1, 1), "VALID"),
+                rounded(np.maximum(a[1:], a[:-1])),
+            ),
+        }
+        if kind == np.float32:
+            members |= {
+                "reduce_precision": (
+                    lambda x, w: lax.reduce_precision(x * np.float32(1.001), 8, 7),
+                    (x * np.float32(1.001)).astype(jnp.bfloat16).astype(np.float32),
+                ),
+                "bits of bfloat16": (
+                    lambda x, w: lax.bitcast_convert_type(x.astype(jnp.bfloat16), jnp.int16)[~np.isnan(a)],
+                    x.astype(jnp.bfloat16).view(np.int16)[~np.isnan(a)],
+                ),
+            }
+    return members
+
+
+def _smooth(kind: Any, x: np.ndarray, y: np.ndarray, small: np.ndarray) -> Members:
+    """Functions that XLA approximates. small: numbers near 0, for `log1p` and `expm1`."""
+    a, b, rounded = x.astype(np.float64), y.astype(np.float64), _rounding(kind)
+    e = np.exp
+    with np.errstate(all="ignore"):
+        return {
+            "sigmoid": (lambda x, y, s: jax.nn.sigmoid(x), rounded(1 / (1 + e(-a)))),
+            "silu": (lambda x, y, s: jax.nn.silu(x), rounded(a / (1 + e(-a)))),
+            "softplus": (lambda x, y, s: jax.nn.softplus(x), rounded(np.logaddexp(a, 0))),
+            "tanh": (lambda x, y, s: jnp.tanh(x), rounded(np.tanh(a))),
+            "exp": (lambda x, y, s: jnp.exp(x), rounded(e(a))),
+            "sqrt": (lambda x, y, s: jnp.sqrt(jnp.abs(x)), rounded(np.sqrt(abs(a)))),
+            "logaddexp": (lambda x, y, s: jnp.logaddexp(x, y), rounded(np.logaddexp(a, b))),
+            "log1p": (
+                lambda x, y, s: jnp.log1p(s),
+                rounded(np.log1p(small.astype(float))),
+            ),
+            "expm1": (
+                lambda x, y, s: jnp.expm1(s),
+                rounded(np.expm1(small.astype(float))),
+            ),
+        }
+
+
 def _specials_of(kind: Any) -> Callable[[Any, Any], None]:
     def run(line, grid):
         n = line.size
         x = _special(kind, (2 * n, 4 * n))
         y = _special(kind, (2 * n, 4 * n))[::-1, ::-1].copy()
-        a, b = x.astype(np.float64), y.astype(np.float64)
-        # Rows of NaN, infinities and whole numbers, whose sums are exact in any order.
-        whole = np.where(np.isfinite(a), mixed(a.shape, 5), a)
-        known = np.where(np.isnan(a), 0, a)
-
-        def rounded(answer):
-            return np.asarray(answer, np.float64).astype(kind)
-
-        zero = np.array(0, kind)
-        with np.errstate(all="ignore"):
-            members = {
-                "x + y": (lambda x, y, w: x + y, rounded(a + b)),
-                "x - y": (lambda x, y, w: x - y, rounded(a - b)),
-                "x * y": (lambda x, y, w: x * y, rounded(a * b)),
-                "x * 0": (lambda x, y, w: x * zero, rounded(a * 0)),
-                "0 * x": (lambda x, y, w: 0.0 * x, rounded(a * 0)),
-                "x - x": (lambda x, y, w: x - x, rounded(a - a)),
-                "x + 0": (lambda x, y, w: x + zero, rounded(a)),
-                "-x": (lambda x, y, w: -x, rounded(-a)),
-                "abs": (lambda x, y, w: jnp.abs(x), rounded(abs(a))),
-                "sign": (lambda x, y, w: jnp.sign(x), rounded(np.sign(a))),
-                "signbit": (
-                    lambda x, y, w: jnp.signbit(jnp.where(jnp.isnan(x), 1, x)),
-                    np.signbit(np.where(np.isnan(a), 1, a)),
-                ),
-                "copysign": (
-                    lambda x, y, w: jnp.copysign(jnp.abs(x), -x)[~np.isnan(a)],
-                    rounded(-a)[~np.isnan(a)],
-                ),
-                "round": (lambda x, y, w: jnp.round(x), rounded(np.rint(a))),
-                "rint": (lambda x, y, w: jnp.rint(x), rounded(np.rint(a))),
-                "round away": (
-                    lambda x, y, w: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
-                    rounded(np.where(abs(a) < 1e6, np.sign(a) * np.floor(abs(a) + 0.5), a)),
-                ),
-                "floor": (lambda x, y, w: jnp.floor(x), rounded(np.floor(a))),
-                "ceil": (lambda x, y, w: jnp.ceil(x), rounded(np.ceil(a))),
-                "trunc": (lambda x, y, w: jnp.trunc(x), rounded(np.trunc(a))),
-                "square": (lambda x, y, w: jnp.square(x), rounded(a * a)),
-                "maximum": (lambda x, y, w: jnp.maximum(x, y), rounded(np.maximum(a, b))),
-                "minimum": (lambda x, y, w: jnp.minimum(x, y), rounded(np.minimum(a, b))),
-                "fmax": (lambda x, y, w: jnp.fmax(x, y), rounded(np.fmax(a, b))),
-                "clip": (lambda x, y, w: jnp.clip(x, -2, 3), rounded(np.clip(a, -2, 3))),
-                "relu": (lambda x, y, w: jax.nn.relu(x), rounded(np.maximum(a, 0))),
-                "heaviside": (lambda x, y, w: jnp.heaviside(x, 1), rounded(np.heaviside(a, 1))),
-                "compared": (
-                    lambda x, y, w: (x < y, x <= y, x == y, x != y, x > y, x >= y),
-                    (a < b, a <= b, a == b, a != b, a > b, a >= b),
-                ),
-                "kinds": (
-                    lambda x, y, w: (jnp.isnan(x), jnp.isinf(x), jnp.isfinite(x), jnp.isposinf(x)),
-                    (np.isnan(a), np.isinf(a), np.isfinite(a), np.isposinf(a)),
-                ),
-                "where": (lambda x, y, w: jnp.where(x > 0, x, y), rounded(np.where(a > 0, a, b))),
-                "nan_to_num": (
-                    lambda x, y, w: jnp.nan_to_num(x, nan=7, posinf=8, neginf=-9),
-                    rounded(np.nan_to_num(a, nan=7, posinf=8, neginf=-9)),
-                ),
-                # Over devices XLA's CPU backend loses a NaN (docs/findings.md); `every_value` has cases of that.
-                "largest": (
-                    lambda x, y, w: (
-                        jnp.where(jnp.isnan(x), 0, x).max(0),
-                        jnp.where(jnp.isnan(x), 0, x).max(1),
-                    ),
-                    (rounded(known.max(0)), rounded(known.max(1))),
-                ),
-                "smallest": (
-                    lambda x, y, w: (
-                        jnp.where(jnp.isnan(x), 0, x).min(0),
-                        jnp.where(jnp.isnan(x), 0, x).min(1),
-                    ),
-                    (rounded(known.min(0)), rounded(known.min(1))),
-                ),
-                "nanmax": (lambda x, y, w: jnp.nanmax(x, 0), rounded(np.nanmax(a, 0))),
-                "place of the largest": (
-                    lambda x, y, w: (x.argmax(0), x.argmax(1)),
-                    (a.argmax(0).astype(np.int32), a.argmax(1).astype(np.int32)),
-                ),
-                "place of the smallest": (lambda x, y, w: x.argmin(1), a.argmin(1).astype(np.int32)),
-                "sums": (
-                    lambda x, y, w: (w.sum(0), w.sum(1)),
-                    (rounded(whole.sum(0)), rounded(whole.sum(1))),
-                ),
-                "nansum": (lambda x, y, w: jnp.nansum(w, 0), rounded(np.nansum(whole, 0))),
-                "sorts": (
-                    lambda x, y, w: (jnp.sort(x, 0), jnp.sort(x, 1)),
-                    (rounded(np.sort(a, 0)), rounded(np.sort(a, 1))),
-                ),
-                "cummax": (lambda x, y, w: lax.cummax(x, 0), rounded(np.maximum.accumulate(a, 0))),
-                "cummin": (
-                    lambda x, y, w: lax.cummin(x, 1, reverse=True),
-                    rounded(np.minimum.accumulate(a[:, ::-1], 1)[:, ::-1]),
-                ),
-                "windows": (
-                    lambda x, y, w: lax.reduce_window(
-                        x, np.array(-np.inf, kind), lax.max, (2, 1), (1, 1), "VALID"
-                    ),
-                    rounded(np.maximum(a[1:], a[:-1])),
-                ),
-            }
-            if kind == np.float32:
-                members |= {
-                    "reduce_precision": (
-                        lambda x, y, w: lax.reduce_precision(x * np.float32(1.001), 8, 7),
-                        (x * np.float32(1.001)).astype(jnp.bfloat16).astype(np.float32),
-                    ),
-                    "bits of bfloat16": (
-                        lambda x, y, w: lax.bitcast_convert_type(x.astype(jnp.bfloat16), jnp.int16)[
-                            ~np.isnan(a)
-                        ],
-                        x.astype(jnp.bfloat16).view(np.int16)[~np.isnan(a)],
-                    ),
-                }
-        hold(line, grid, members, x, y, rounded(whole))
-        e = np.exp
-        with np.errstate(all="ignore"):
-            small = np.where(abs(a) <= 3, a, 0.25) * 2.0**-8
-            smooth = {
-                "sigmoid": (lambda x, y, w: jax.nn.sigmoid(x), rounded(1 / (1 + e(-a)))),
-                "silu": (lambda x, y, w: jax.nn.silu(x), rounded(a / (1 + e(-a)))),
-                "softplus": (lambda x, y, w: jax.nn.softplus(x), rounded(np.logaddexp(a, 0))),
-                "tanh": (lambda x, y, w: jnp.tanh(x), rounded(np.tanh(a))),
-                "exp": (lambda x, y, w: jnp.exp(x), rounded(e(a))),
-                "sqrt": (lambda x, y, w: jnp.sqrt(jnp.abs(x)), rounded(np.sqrt(abs(a)))),
-                "logaddexp": (lambda x, y, w: jnp.logaddexp(x, y), rounded(np.logaddexp(a, b))),
-                "log1p": (
-                    lambda x, y, w: jnp.log1p(w),
-                    np.log1p(small.astype(kind).astype(float)).astype(kind),
-                ),
-                "expm1": (
-                    lambda x, y, w: jnp.expm1(w),
-                    np.expm1(small.astype(kind).astype(float)).astype(kind),
-                ),
-            }
+        a = x.astype(np.float64)
+        whole = np.where(np.isfinite(a), mixed(a.shape, 5), a).astype(kind)
+        with np.errstate(invalid="ignore"):
+            small = (np.where(abs(a) <= 3, a, 0.25) * 2.0**-8).astype(kind)
+        hold(line, grid, _arithmetic(kind, x, y), x, y)
+        hold(line, grid, _reductions(kind, x, whole), x, whole)
         # XLA's approximations of float32 differ between backends by up to a hundred units of the last place.
-        hold(line, grid, smooth, x, y, small.astype(kind), most=1024 if kind == np.float32 else 8, last=True)
+        most = 1024 if kind == np.float32 else 8
+        hold(line, grid, _smooth(kind, x, y, small), x, y, small, most=most, last=True)
         _of_masked(line, grid, kind)
         _with_nan(line, grid, kind)
 
