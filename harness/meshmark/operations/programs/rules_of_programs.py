@@ -21,11 +21,9 @@ from meshmark.operations.programs.refusals import mapped, placed
 from meshmark.operations.programs.rules import expect, refused
 
 
-def _callbacks_and_copies(line, grid):
-    """Callbacks whose result nobody reads, or comes by columns; copies of a donated original; programs of methods."""
-    n = line.size
-    host = mixed((n, 4), 9).astype(np.float32)
-    x = placed(line, host, "d")
+def _callbacks(x, host):
+    """Callbacks whose result nobody reads, or whose result is an array by columns, with gaps, or reversed."""
+    n = len(host)
     seen = []
 
     def log(v):
@@ -59,6 +57,10 @@ def _callbacks_and_copies(line, grid):
         lambda v: jax.pure_callback(lambda v: np.asarray(v).T, jax.ShapeDtypeStruct((4, n), v.dtype), v)
     )
     expect(np.asarray(turned(x)), host.T, "the transposed result of a callback")
+
+
+def _copies(x, host):
+    """Copies whose original is donated, and numbers of donated arguments, also from the end."""
     for name, copy in (
         ("jnp.copy", jnp.copy),
         ("jnp.array", lambda v: jnp.array(v, copy=True)),
@@ -74,6 +76,14 @@ def _callbacks_and_copies(line, grid):
         jax.jit(lambda a, b: a + b, donate_argnums=number)(a, b).block_until_ready()
         found = (a.is_deleted(), b.is_deleted())
         wrong(found == deleted[::-1], f"donate_argnums={number} of two arguments deletes {found}")
+
+
+def _callbacks_and_copies(line, grid):
+    """Callbacks, copies of a donated original, and compiled methods of objects."""
+    host = mixed((line.size, 4), 9).astype(np.float32)
+    x = placed(line, host, "d")
+    _callbacks(x, host)
+    _copies(x, host)
 
     class Layer:
         def __init__(self, factor):

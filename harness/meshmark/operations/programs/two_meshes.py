@@ -160,27 +160,30 @@ def _argument(mesh, a, x):
     return run_jitted(mesh, a, x)
 
 
+def judge_two_arguments(mesh: Any, swapped: bool) -> None:
+    """Judge a program of two arguments, over p x q and over q x p: twice the one lies as the one does, and three times
+    the other as the other does. swapped: the argument over q x p comes first."""
+    one, other = two(mesh)
+    x, here, there = matrix(mesh), at(one, "a", "b"), at(other, "u", "v")
+    given, turned = jax.device_put(x, here), jax.device_put(x, there)
+    if swapped:
+        found = jax.jit(lambda w, v: (2 * v, 3 * w))(turned, given)
+    else:
+        found = jax.jit(lambda v, w: (2 * v, 3 * w))(given, turned)
+    ordinals = ("second", "first") if swapped else ("first", "second")
+    lies(found[0], 2 * x, here, f"twice the {ordinals[0]} argument of two")
+    lies(found[1], 3 * x, there, f"three times the {ordinals[1]} argument of two")
+
+
 def _two_arguments(mesh, a, x):
     """Two arguments over p x q and q x p: each result that is a multiple of one lies as it does."""
-    one, other = two(mesh)
-    x_ = matrix(mesh)
-    here, there = at(one, "a", "b"), at(other, "u", "v")
-    given, turned = jax.device_put(x_, here), jax.device_put(x_, there)
-    found = jax.jit(lambda v, w: (2 * v, 3 * w))(given, turned)
-    lies(found[0], 2 * x_, here, "twice the first argument of two")
-    lies(found[1], 3 * x_, there, "three times the second argument of two")
+    judge_two_arguments(mesh, False)
     return run_jitted(mesh, a, x)
 
 
 def _two_arguments_turned(mesh, a, x):
-    """The same with the arguments in the other order."""
-    one, other = two(mesh)
-    x_ = matrix(mesh)
-    here, there = at(one, "a", "b"), at(other, "u", "v")
-    given, turned = jax.device_put(x_, here), jax.device_put(x_, there)
-    found = jax.jit(lambda w, v: (2 * v, 3 * w))(turned, given)
-    lies(found[0], 2 * x_, here, "twice the second argument of two")
-    lies(found[1], 3 * x_, there, "three times the first argument of two")
+    """Two arguments over q x p and p x q: each result that is a multiple of one lies as it does."""
+    judge_two_arguments(mesh, True)
     return run_jitted(mesh, a, x)
 
 
