@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from meshmark.core.verdicts import worst
@@ -51,7 +51,7 @@ def check_cases(
     try:
         issues = expected.issues(facts)
     except ValueError:
-        review.complain(name, f"JAX {jax[:40]!a} is not a release: submit the file as it was written")
+        review.complain(name, f"JAX {jax[:40]!a} is not a release: {AS_WRITTEN}")
         return
     committed = expected.committed(facts)
     lookup = Lookup(facts, False, {r["operation"] for _, r in conformance})
@@ -75,41 +75,9 @@ def check_cases(
         _one_check(name, number, record, issues, held, review)
         _by_rank(name, number, record, processes, review)
     for (run, own), found in by_case.items():
-        first = found[0][0]
-        tallied = Counter(r["check"] for _, r in found)
-        if twice := [c for c, times in tallied.items() if times > 1]:
-            review.complain(
-                name,
-                f"{own} has check {twice[0]} twice in one run: submit the file as it was written",
-                first,
-                "twice",
-            )
-        if sum("seconds" in r for _, r in found) != 1 or "seconds" not in found[-1][1]:
-            review.complain(
-                name,
-                f"{own} is not closed by a line with `seconds`: go on with the run (--resume)",
-                first,
-                "open",
-            )
-        case = lookup.get(own)
-        if not against_table.agrees(name, first, found[0][1], case, runs[run], review) or case is None:
-            continue
-        if against_table.compiles_as_today(case, runs[run]):
-            _recompute(name, found, case, runs[run]["facts"], work, review)
-            field_checks.check_case(name, found, case, runs[run], issues, review)
-        if all(r["verdict"] == "pass" for _, r in found):
-            passing.setdefault(run, set()).update(case.cell.capabilities)
-            needed = {"execute", "gradient" if case.plan.wrt else "numbers", "replicas", "sharding"}
-            needed |= set() if case.mode == "host" else {"communication"}
-            if lacking := sorted(needed - set(tallied)):
-                review.complain(
-                    name,
-                    f"{own} passes without its check {', '.join(lacking)}: submit the file as it was written",
-                    first,
-                    "lacking",
-                )
-        if any(r["verdict"] == "unsupported" for _, r in found) and not case.cell.capabilities:
-            review.notes.append(f"unsupported where nothing is optional: {own} ({name}:{first})")
+        shown = _check_whole(name, found, lookup.get(own), runs[run], issues, work, review)
+        if shown is not None:
+            passing.setdefault(run, set()).update(shown)
     for number, text in field_checks.of_runs(lines, {own for _, own in by_case}, passing):
         review.complain(name, text, number, "run")
     own_runs = (consistent.of_time(conformance, runs), consistent.of_selection(conformance, runs))
@@ -118,6 +86,36 @@ def check_cases(
     took = [found[-1][1]["seconds"] for found in by_case.values() if "seconds" in found[-1][1]]
     if len(took) >= plausible.ALIKE and len(set(took)) < len(took) // 4:
         review.complain(name, f"{len(took)} cases took {len(set(took))} different times: {AS_WRITTEN}")
+
+
+def _check_whole(
+    name: str, found: Sequence[Entry], case: Case | None, run: Mapping[str, Any],
+    issues: Sequence[known_issues.Issue], work: Workload, review: Review,
+) -> Iterable[str] | None:  # fmt: skip
+    """Check all lines of one case in one run. Gives the optional capabilities that the case uses if it is a case of the
+    table and passes, and None otherwise."""
+    first, record = found[0]
+    own, tallied = record["case"], Counter(r["check"] for _, r in found)
+    if twice := [c for c, times in tallied.items() if times > 1]:
+        review.complain(name, f"{own} has check {twice[0]} twice in one run: {AS_WRITTEN}", first, "twice")
+    if sum("seconds" in r for _, r in found) != 1 or "seconds" not in found[-1][1]:
+        text = f"{own} is not closed by a line with `seconds`: go on with the run (--resume)"
+        review.complain(name, text, first, "open")
+    if not against_table.agrees(name, first, record, case, run, review) or case is None:
+        return None
+    if against_table.compiles_as_today(case, run):
+        _recompute(name, found, case, run["facts"], work, review)
+        field_checks.check_case(name, found, case, run, issues, review)
+    if any(r["verdict"] == "unsupported" for _, r in found) and not case.cell.capabilities:
+        review.notes.append(f"unsupported where nothing is optional: {own} ({name}:{first})")
+    if any(r["verdict"] != "pass" for _, r in found):
+        return None
+    needed = {"execute", "gradient" if case.plan.wrt else "numbers", "replicas", "sharding"}
+    needed |= set() if case.mode == "host" else {"communication"}
+    if lacking := sorted(needed - set(tallied)):
+        text = f"{own} passes without its check {', '.join(lacking)}: {AS_WRITTEN}"
+        review.complain(name, text, first, "lacking")
+    return case.cell.capabilities
 
 
 def _recompute(
@@ -146,12 +144,10 @@ def _one_check(
     error, bound = record.get("error"), record.get("bound")
     if verdict == "pass" and record["check"] in ("numbers", "gradient"):
         if not (_is_quantity(error) and _is_quantity(bound) and _within(error, bound)):  # type: ignore[arg-type]
-            text = f"{own} passes with error {error} and bound {bound}: submit the file as it was written"
+            text = f"{own} passes with error {error} and bound {bound}: {AS_WRITTEN}"
             review.complain(name, text, number, "error and bound")
         elif not isinstance(record.get("bits"), str):
-            review.complain(
-                name, f"{own} passes without `bits`: submit the file as it was written", number, "bits"
-            )
+            review.complain(name, f"{own} passes without `bits`: {AS_WRITTEN}", number, "bits")
     if verdict == "pass" and record["check"] == "communication" and own in committed:
         spelled = counters.format_collectives(record.get("collectives", []))
         if spelled != committed[own]:

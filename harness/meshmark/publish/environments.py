@@ -115,7 +115,9 @@ SAID = ("name", "title", "hardware")
 """The texts of product.yaml that say what the product is. Every page has them as headings, or beside the devices."""
 
 
-def of_words(product: Mapping[str, Any], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def find_chips_without_run(
+    product: Mapping[str, Any], runs: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
     """Yields a chip that the words of product.yaml name and that no run has. It does not check topologies, on which
     nothing ran, or words that name no known chip."""
     if any(run["facts"].get("topology") for run in runs.values()):

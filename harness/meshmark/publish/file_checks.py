@@ -123,15 +123,13 @@ def check_runs(
                     name, f"JAX {jax[:40]!a} in the directory of {bundle.release}: move it", number
                 )
             if facts["virtual"] is not (facts["backend"] == "cpu"):
-                review.complain(
-                    name, "`virtual` is not what the backend says: submit the file as it was written", number
-                )
+                review.complain(name, f"`virtual` is not what the backend says: {AS_WRITTEN}", number)
             if facts.get("topology"):
                 review.complain(name, "a compile-only run: it belongs in results/compile-only", number)
             if len(facts["devices"]) != min(facts["num_devices"], 1024):
                 review.complain(
                     name,
-                    "num_devices is not the number of devices: submit the file as it was written",
+                    f"num_devices is not the number of devices: {AS_WRITTEN}",
                     number,
                 )
             if why := against_table.version_problem(run):

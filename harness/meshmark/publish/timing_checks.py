@@ -38,7 +38,7 @@ def check_timings(
         *(sampling.of_file(of_timings, runs, time_explained), consistent.of_timings(of_timings, runs)),
         *(sampling.of_orders(sampled), consistent.of_samples(sampled), field_checks.of_others(lines, runs)),
         against_table.untimed_modes(of_timings, runs),
-        untimed.of_file(lines),
+        untimed.find_untimed(lines),
     )
     for number, text in itertools.chain.from_iterable(found_in_all):
         review.complain(name, text, number, "sampling")

@@ -26,7 +26,7 @@ SHRUNK = 0.5
 """The part of the memory that it had for one cell that a machine still has for another one of the same run."""
 
 
-def of_file(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
+def find_untimed(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
     """(line, problem) of the timed cells of a file."""
     yield from _cadences(lines)
     parts: dict[str, list[Mapping[str, Any]]] = {}

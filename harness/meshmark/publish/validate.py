@@ -102,7 +102,7 @@ def check_product(
     _statement(files, manifest, product, review)
     own = duplicates.prints_of(bundle.place, (record for lines in files.values() for _, record in lines))
     answers = challenge.find_unmet_demands(asked, files) if asked else ()
-    words = environments.of_words(product, runs)
+    words = environments.find_chips_without_run(product, runs)
     for text in itertools.chain(answers, words, duplicates.find_duplicates(own, duplicates.published())):
         review.complain("", text)
     return review.close()
