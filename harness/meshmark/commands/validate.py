@@ -56,11 +56,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Print every complaint, then a summary; returns 1 if there is a complaint."""
     expected = expectations(arguments)
     asked = challenge.read_challenge(arguments.challenge) if arguments.challenge else None
-    reports = [
-        validate.check_product(bundle, expected, asked, arguments.allowed_signers, arguments.recompute << 30)
-        for named in arguments.bundle
-        for bundle in bundles.open_bundles(named)
-    ]
+    reports: list[Review] = []
+    for bundle in (one for named in arguments.bundle for one in bundles.open_bundles(named)):
+        limits, beside = (
+            (arguments.allowed_signers, arguments.recompute << 30),
+            [report.prints for report in reports if report.prints],
+        )
+        reports.append(validate.check_product(bundle, expected, asked, *limits, beside))
     if arguments.strict:
         for report in reports:
             told = [n for n in report.notes if n.startswith(("marked: ", validate.STALE))]

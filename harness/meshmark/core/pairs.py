@@ -41,7 +41,7 @@ BLOCK = 2
 
 _ENOUGH = 10  # the fewest A/A pairs: their spread is then known to 1 / sqrt(2 * 10) = 22 percent
 _EXACT = 200  # the most pairs for which the signed ranks are summed exactly
-_INTERVAL = 0.05  # all looks together: the probability that an interval misses is at most this
+INTERVAL = 0.05  # all looks together: the probability that an interval misses is at most this
 _NOISE = 0.99  # the noise of a comparison is this quantile of its A/A estimates
 _LIMIT = 0.95  # the confidence of an upper limit of a share
 _POWER = 0.95  # a detectable change is found with this probability
@@ -106,8 +106,8 @@ class Rule:
     planned. What may be spent is halved each time, so that all of them together spend at most twice alpha."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha <= _INTERVAL:
-            raise ValueError(f"alpha must be above 0 and at most {_INTERVAL}, not {self.alpha}")
+        if not 0 < self.alpha <= INTERVAL:
+            raise ValueError(f"alpha must be above 0 and at most {INTERVAL}, not {self.alpha}")
         if not 0 <= self.least < math.inf:
             raise ValueError(f"the least change must be 0 or more, not {self.least}")
         if (
@@ -195,7 +195,7 @@ def signed_rank_p(d: Array) -> float:
     return min(1.0, 2 * float(mass[: min(positive, total - positive) + 1].sum()))
 
 
-def _interval(d: Array, confidence: float) -> tuple[float, float]:
+def interval(d: Array, confidence: float) -> tuple[float, float]:
     """Give the interval that the signed-rank test does not reject, between Walsh averages (Hollander, Wolfe and
     Chicken, section 3.3); -inf to inf if this number of pairs cannot reject anything at this confidence.
 
@@ -243,7 +243,7 @@ class _Null:
         return cls(order[:, :2].mean(axis=-1), p, never if rank is None else -order[:, 2])
 
 
-def _adjusted(p: Array) -> Array:
+def adjust(p: Array) -> Array:
     """Give p values of [cases, ...] adjusted across the cases (Benjamini and Hochberg 1995)."""
     from scipy import stats
 
@@ -321,14 +321,14 @@ def compare_pairs(
     if not pairs:
         return {}
     rule.check(len(pairs))
-    alpha, confidence, least = rule.alpha * share, 1 - _INTERVAL * share, math.log1p(rule.least)
+    alpha, confidence, least = rule.alpha * share, 1 - INTERVAL * share, math.log1p(rule.least)
     longest = max(case.log_ratios.size for case in pairs.values())
     rng = np.random.default_rng(seed)
     null_places = rng.random((resamples, longest))
     signs = np.where(rng.random((resamples, longest)) < 0.5, -1.0, 1.0)
 
     p = np.array([signed_rank_p(case.log_ratios) for case in pairs.values()])
-    adjusted = _adjusted(p)
+    adjusted = adjust(p)
     draw = functools.partial(_Null.drawn, places=null_places, signs=signs, level=alpha / len(pairs))
     nulls = {
         name: [draw(x, case.log_ratios.size) for x in (case.null, case.residuals)]
@@ -336,7 +336,7 @@ def compare_pairs(
         if case.null.size >= _ENOUGH and case.log_ratios.size
     }
     certain = np.ones(resamples)  # a case without A/A pairs counts as a case, and is never flagged
-    null_adjusted = _adjusted(np.array([nulls[name][0].p if name in nulls else certain for name in pairs]))
+    null_adjusted = adjust(np.array([nulls[name][0].p if name in nulls else certain for name in pairs]))
 
     outcomes = {}
     for row, (name, case) in enumerate(pairs.items()):
@@ -351,7 +351,7 @@ def compare_pairs(
                 for null in nulls[name]
             )
         centre = float(hodges_lehmann(d)) if d.size else math.nan
-        low, high = _interval(d, confidence) if d.size else (-math.inf, math.inf)
+        low, high = interval(d, confidence) if d.size else (-math.inf, math.inf)
         outcomes[name] = decide_outcome(
             Estimate(centre, low, high),
             (float(p[row]), float(adjusted[row])),

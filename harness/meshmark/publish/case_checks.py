@@ -19,6 +19,7 @@ from meshmark.publish import (
     consistent,
     excuses,
     field_checks,
+    physics,
     plausible,
 )
 from meshmark.publish.against_table import Lookup
@@ -72,7 +73,7 @@ def check_cases(
             lookup.get(record["case"]), runs[record["run"]]
         ):
             held = {}
-        _one_check(name, number, record, issues, held, review)
+        _one_check(name, number, record, issues, held, facts, review)
         _by_rank(name, number, record, processes, review)
     for (run, own), found in by_case.items():
         shown = _check_whole(name, found, lookup.get(own), runs[run], issues, work, review)
@@ -103,6 +104,11 @@ def _check_whole(
         review.complain(name, text, first, "open")
     if not against_table.agrees(name, first, record, case, run, review) or case is None:
         return None
+    for number, line in found:
+        if line["verdict"] == "unsupported" and (
+            why := excuses.not_unsupported(line, case.cell.capabilities)
+        ):
+            review.complain(name, f"{own} {why}: {AS_WRITTEN}", number, "unsupported")
     if against_table.compiles_as_today(case, run):
         _recompute(name, found, case, run["facts"], work, review)
         field_checks.check_case(name, found, case, run, issues, review)
@@ -136,7 +142,7 @@ def _recompute(
 
 def _one_check(
     name: str, number: int, record: Mapping[str, Any], issues: Sequence[known_issues.Issue],
-    committed: Mapping[str, str], review: Review,
+    committed: Mapping[str, str], facts: Mapping[str, Any], review: Review,
 ) -> None:  # fmt: skip
     own, verdict, link = record["case"], record["verdict"], record.get("link")
     if verdict == "known" and not excuses.is_listed(record, issues):
@@ -148,6 +154,8 @@ def _one_check(
             review.complain(name, text, number, "error and bound")
         elif not isinstance(record.get("bits"), str):
             review.complain(name, f"{own} passes without `bits`: {AS_WRITTEN}", number, "bits")
+    if verdict == "pass" and (large := physics.exceeds_memory(record, facts)):
+        review.complain(name, f"{own}: {large}: {AS_WRITTEN}", number, "memory")
     if verdict == "pass" and record["check"] == "communication" and own in committed:
         spelled = counters.format_collectives(record.get("collectives", []))
         if spelled != committed[own]:

@@ -19,9 +19,10 @@ from meshmark.core import files
 from meshmark.core.errors import BadInput
 from meshmark.operations import cases
 from meshmark.operations.cases import Case
-from meshmark.operations.selection import Selection
-from meshmark.publish import bundles, consistent, origin, recomputed
+from meshmark.operations.selection import Selection, SelectionError
+from meshmark.publish import against_table, bundles, consistent, origin, recomputed
 from meshmark.publish.review import Entry
+from meshmark.records import run_line
 
 SCHEMA = 1
 LARGEST_SEED = 2**31 - 1
@@ -99,6 +100,22 @@ def spell_command(challenge: Mapping[str, Any]) -> list[str]:
     return ["meshmark", "test", "--seed", str(challenge["seed"]), *chosen, "--record", "challenge.jsonl"]
 
 
+def _uncomputed(challenge: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
+    """Yields a case whose answer in this run is not computed again, because its program was another one in the run's
+    version of the case table. Without this rule, an old commit would answer such a case with anything."""
+    facts = run["facts"]
+    for name in challenge["cases"]:
+        try:
+            case = cases.find(name, facts["num_devices"], run_line.processes(facts))
+        except (SelectionError, ValueError):
+            continue  # another rule reports a case that has no answer
+        if not against_table.compiles_as_today(case, run):
+            version = run_line.table_version(run)
+            told = f"run {run['run']} is of version {version} of the case table, in which {name} was another program"
+            yield f"the challenge: {told}: run it with a newer commit"
+            return
+
+
 def find_unmet_demands(challenge: Mapping[str, Any], files: Mapping[str, Sequence[Entry]]) -> Iterator[str]:
     """Yields why these records do not answer the challenge. publish.recomputed checks the digests of every record
     against its seed."""
@@ -118,6 +135,8 @@ def find_unmet_demands(challenge: Mapping[str, Any], files: Mapping[str, Sequenc
             yield f"the challenge: {other}"
         if (origin.parse_started(run.get("started")) or 0.0) < issued - origin.SLACK:
             yield f"the challenge: run {run['run']} began before it was issued, {challenge['issued']}"
+    for run in runs.values():
+        yield from _uncomputed(challenge, run)
     passed = {
         record["case"]
         for lines in files.values()

@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the lines of a comparison against the timings of its two sides, which the same file holds.
 
-The ratio of a case follows from the medians of its processes. So a finding that nobody measured needs timings that
-give it. A run of a comparison is not held to the sampling rule of other runs, so its lines must be those of a whole
-comparison: timings under the name of a side would be excused from that rule.
+The ratio of a case, its p and the least width of its interval follow from the medians of its processes. So a finding
+that nobody measured needs timings that give it. A run of a comparison is not held to the sampling rule of other runs,
+so its lines must be those of a whole comparison: timings under the name of a side would be excused from that rule.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from meshmark.core.pairs import INTERVAL, Rule, adjust, interval, signed_rank_p
 from meshmark.core.statistics import hodges_lehmann
 from meshmark.publish.review import AS_WRITTEN, Entry
 from meshmark.records.shared import CADENCES
-from meshmark.timing.compare import SIDES, key_of, median_seconds
+from meshmark.timing.compare import MOST_LOST, SIDES, key_of, median_seconds
 
 KINDS = ("process", "verdict")
 """What a line of a comparison can be about."""
@@ -55,6 +57,7 @@ def of_file(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> It
                 return
             ended[process] = side
     figures: dict[str, dict[int, float]] = {}
+    lost: Counter[tuple[str, str]] = Counter()
     for number, record in there:
         if record["kind"] != "timing":
             continue
@@ -70,9 +73,16 @@ def of_file(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> It
             return
         if record["verdict"] == "pass" and (seconds := median_seconds(record)):
             figures.setdefault(key_of(record["case"], record["cadence"]), {})[process] = seconds
+        else:
+            lost[record["case"], str(side)] += 1
     for number, record in there:
         if record["kind"] == "comparison":
             yield from ((number, f"{text}: {AS_WRITTEN}") for text in _of_line(record, figures, ended))
+    ratios = {key: _log_ratios(own, ended) for key, own in figures.items()}
+    verdicts = [(n, r) for n, r in there if r["kind"] == "comparison" and r["what"] == "verdict"]
+    leasts = [(runs[name].get("timing") or {}).get("least") for name in sides]
+    for number, text in (*_untold(verdicts, ratios, lost), *_of_verdicts(verdicts, ratios, leasts[0])):
+        yield number, f"{text}: {AS_WRITTEN}"
 
 
 def _of_line(
@@ -105,6 +115,77 @@ def _of_line(
         found = math.exp(hodges_lehmann(ratios[:pairs]))
         if not (isinstance(said, (int, float)) and math.isclose(said, found, rel_tol=EQUAL)):
             yield f"{key}: the ratio is {str(said)[:20]}, and its processes give {found:.6g}"
+
+
+def _untold(
+    verdicts: Sequence[Entry], ratios: Mapping[str, Any], lost: Mapping[tuple[str, str], int]
+) -> Iterator[tuple[int, str]]:
+    """(line, problem) of cases that were compared and have no verdict. lost: by case and side, in how many lines it has
+    no time. A case that is left out is not timed, or several processes lost it."""
+    if not verdicts:
+        return
+    told = {str(record.get("case")): number for number, record in verdicts}
+    judged = {key.partition(" ")[0] for key in _judged(verdicts)}
+    for key, own in ratios.items():
+        case = key.partition(" ")[0]
+        if len(own) and key not in told:
+            yield verdicts[0][0], f"{key} was compared, and has no verdict"
+        elif len(own) and case not in judged and max(lost[case, side] for side in SIDES) < MOST_LOST:
+            yield told[key], f"{key} is left out, and its processes have times of it"
+
+
+def _judged(verdicts: Sequence[Entry]) -> set[str]:
+    """The cases and cadences that are not left out."""
+    return {str(r.get("case")) for _, r in verdicts if r.get("verdict") != "left out"}
+
+
+def _of_verdicts(
+    verdicts: Sequence[Entry], ratios: Mapping[str, Any], percent: object
+) -> Iterator[tuple[int, str]]:
+    """(line, problem) of verdicts that do not follow from the pairs and the least change that is reported, in
+    percent."""
+    least = percent / 100 if isinstance(percent, (int, float)) else Rule.least
+    by_end: dict[int, list[tuple[int, Mapping[str, Any], Any]]] = {}
+    for number, record in verdicts:
+        own = ratios.get(str(record.get("case")), np.empty(0))[: record.get("pairs", 0)]
+        if record.get("verdict") != "left out":
+            by_end.setdefault(record.get("earlier", 0), []).append((number, record, own))
+    for found in by_end.values():
+        every = np.array([signed_rank_p(own) for *_, own in found])
+        for (number, said, own), p, adjusted in zip(found, every, adjust(every), strict=True):
+            key, figures = said.get("case"), (("p", p), ("adjusted", adjusted))
+            for name, value in figures:
+                if not math.isclose(_number(said.get(name), math.nan), value, rel_tol=EQUAL):
+                    yield (
+                        number,
+                        f"{key}: {name} is {str(said.get(name))[:20]}, and its pairs give {value:.6g}",
+                    )
+            if own.size:
+                yield from ((number, f"{key}: {text}") for text in _of_verdict(said, own, adjusted, least))
+
+
+def _of_verdict(record: Mapping[str, Any], own: Any, adjusted: float, least: float) -> Iterator[str]:
+    """Yields what is wrong in a verdict about these logarithms of ratios. A look may ask for a wider interval than
+    that of all of them together, and never for a narrower one."""
+    low, high = (_number(record.get(name), at) for name, at in (("low", 0.0), ("high", math.inf)))
+    narrow, verdict = [math.exp(end) for end in interval(own, 1 - INTERVAL)], record.get("verdict")
+    if low > narrow[0] * (1 + EQUAL) or high < narrow[1] * (1 - EQUAL):
+        there = f"{narrow[0]:.6g} to {narrow[1]:.6g}"
+        yield f"the interval {low:.6g} to {high:.6g} is narrower than its pairs give, {there}"
+        return
+    inside = 1 / (1 + least) < low and high < 1 + least
+    changed = verdict in ("slower", "faster")
+    if changed and adjusted >= Rule.alpha:
+        yield f"{verdict}, and its adjusted p is {adjusted:.3g}, which shows no change"
+    elif verdict == "no change" and not inside:
+        yield f"no change, and its interval is {low:.6g} to {high:.6g}, with a least change of {least:.3g}"
+    elif verdict == "inconclusive" and inside:
+        yield f"inconclusive, and its interval {low:.6g} to {high:.6g} shows that there is no change"
+
+
+def _number(value: object, otherwise: float) -> float:
+    """A figure of a record; `otherwise` if it is none, as an end of an interval that the pairs do not give."""
+    return value if isinstance(value, (int, float)) else otherwise
 
 
 def _log_ratios(figures: Mapping[int, float], ended: Mapping[int, str]) -> Any:

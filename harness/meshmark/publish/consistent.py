@@ -9,14 +9,18 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from meshmark.core.errors import BadInput
 from meshmark.core.verdicts import BAD, worst
-from meshmark.publish import origin
+from meshmark.operations import cases
+from meshmark.operations.cases import Case
+from meshmark.publish import against_table, origin
 from meshmark.publish.review import AS_WRITTEN, Entry
-from meshmark.publish.shapes import MIRRORED, Shapes
+from meshmark.publish.shapes import MIRRORED, Shapes, are_near
 from meshmark.records import run_line
 
 Line = tuple[int, Mapping[str, Any]]
@@ -33,9 +37,6 @@ AT_THE_TOP = 1 / 8
 
 SPREAD = 1e-5
 """The resolution of logarithms of sample ratios: below it, two lines of samples have the same shape."""
-
-NEAR = 0.02
-"""If all sorted samples of two processes differ by at most this share of the interquartile range, one is a copy."""
 
 MOST_COMPARED = 100
 """The most lines with which one line is compared. More than these are alike only in a file that was made to be slow to
@@ -166,10 +167,14 @@ def of_samples(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
 
 
 def of_one_rank(by_rank: Sequence[Sequence[float]]) -> str:
-    """Why the samples of two ranks are the same, in any order, with any common factor or constant, or mirrored; "" if
-    they are not."""
+    """Why the samples of two ranks are the same, in any order, with any common factor or constant, mirrored, or with a
+    little noise; "" if they are not."""
     seen = Shapes[int]()
+    ordered = [sorted(samples) for samples in by_rank]
     for rank, samples in enumerate(by_rank):
+        for before in range(rank)[-MOST_COMPARED:]:
+            if are_near(ordered[rank], ordered[before]):
+                return f"ranks {before} and {rank} have the same samples, but for a little noise"
         if hit := seen.find(samples):
             return f"ranks {hit[0]} and {rank} have the same samples, but for their order, a factor or a constant"
         seen.add(rank, samples)
@@ -221,17 +226,15 @@ def _scaled(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
 
 
 def _jittered(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
-    """Finds samples that equal those of another process with a little noise, in any order. The sorted samples of two
-    honest processes are never this close: their slowest samples alone differ by more."""
+    """Finds samples that equal those of another process or mode of the same cell, or of its control, with a little
+    noise, in any order."""
     seen: dict[tuple[Any, ...], list[tuple[int, list[float]]]] = {}
     for number, record in lines:
         samples = sorted(record["samples_s"])
-        spread = samples[-len(samples) // 4] - samples[len(samples) // 4] if samples else 0.0
-        if len(set(samples)) < FEW_SAMPLES or spread <= 0:
-            continue
-        key = record["case"], record["cadence"], len(samples)
+        operation, variant, _, *rest = record["case"].partition(" ")[0].split("/")
+        key = operation, variant, *rest, record["cadence"], len(samples)
         for before, other in seen.get(key, [])[-MOST_COMPARED:]:
-            if max(abs(s - o) for s, o in zip(samples, other, strict=True)) <= NEAR * spread:
+            if are_near(samples, other):
                 text = f"its samples are those of line {before}, with a little noise"
                 yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
                 break
@@ -244,7 +247,9 @@ def of_files(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, s
     for lines in files.values():
         for _, record in lines:
             if record["kind"] == "conformance":
-                verdicts.setdefault(record["case"], []).append(record["verdict"])
+                wrong = record["check"] in ("numbers", "gradient") and record.get("was") == "fail"
+                verdict = "fail" if record["verdict"] == "known" and wrong else record["verdict"]
+                verdicts.setdefault(record["case"], []).append(verdict)
     bad = {case: found for case, each in verdicts.items() if (found := worst(each)) in BAD}
     for name, lines in files.items():
         for number, record in lines:
@@ -252,6 +257,104 @@ def of_files(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, s
                 text = f"{record['case']}: timed with values that are right, and judged {bad[record['case']]}"
                 yield name, number, f"{text}: find out which holds, and run both again"
     yield from _copied(files)
+    yield from _overtaken(files)
+    yield from _recompiled(files)
+    yield from _absent(files)
+
+
+def _absent(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, str]]:
+    """(file, line, problem) of programs that pass, and that need a capability which another run of the product calls
+    absent."""
+    runs = {r["run"]: r for lines in files.values() for _, r in lines if r["kind"] == "run"}
+    lacking = {name: _lacking(run) for name, run in runs.items()}
+    every, told = set().union(*lacking.values()), set[str]()
+    for name, lines in files.items() if every else ():
+        for number, record in lines:
+            elsewhere = every - lacking[record["run"]]
+            if not elsewhere or record.get("verdict") != "pass" or record.get("case", "") in told:
+                continue
+            told.add(str(record.get("case", "")))
+            case = _found(str(record.get("case", "")), runs[record["run"]]["facts"])
+            if case is not None and (there := sorted(elsewhere & set(case.cell.capabilities))):
+                text = f"passes, and another run of this product lacks the capability {there[0]}"
+                yield name, number, f"{record['case']} {text}: find out which holds, and run both again"
+
+
+def _lacking(run: Mapping[str, Any]) -> set[str]:
+    """The capabilities that a run calls absent."""
+    answers = run["facts"].get("capabilities") or {}
+    return {name for name, answer in answers.items() if str(answer).startswith("lacks")}
+
+
+OVERTAKEN = 0.5
+"""The least part of the time that devices are busy with a call that the call may take: both are of other runs. The
+least in the published runs is 1.6."""
+
+
+def _overtaken(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, str]]:
+    """(file, line, problem) of calls that are shorter than the time that the devices are busy with them."""
+    lines = [
+        (name, n, r)
+        for name, own in files.items()
+        for n, r in own
+        if r["kind"] == "timing" and r["samples_s"]
+    ]
+    busy: dict[str, float] = {}
+    for _, _, record in lines:
+        if record["cadence"] == "device":
+            middle = statistics.median(record["samples_s"])
+            busy[record["case"]] = min(middle, busy.get(record["case"], middle))
+    for name, number, record in lines:
+        least = OVERTAKEN * busy.get(record["case"], 0.0)
+        if (
+            least
+            and record["cadence"] != "device"
+            and (own := statistics.median(record["samples_s"])) < least
+        ):
+            text = f"a call in cadence {record['cadence']} takes {own:.4g} s, and its devices are busy for"
+            yield name, number, f"{record['case']}: {text} {busy[record['case']]:.4g} s: {AS_WRITTEN}"
+
+
+COMPILED = ("wire_bytes", "flops", "bytes_accessed", "temp_bytes")
+"""The counters that are equal wherever one compiler compiles one program. A GPU's compiler chooses kernels by their
+times, so only the bytes on the wire are."""
+
+
+def _recompiled(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, str]]:
+    """(file, line, problem) of programs that are judged and timed, or timed twice, with other counters."""
+    runs = {r["run"]: r for lines in files.values() for _, r in lines if r["kind"] == "run"}
+    seen: dict[str, tuple[str, int, Mapping[str, Any], dict[str, Any]]] = {}
+    for name, lines in files.items():
+        for number, record in lines:
+            there = record.get("collectives" if record["kind"] == "conformance" else "communication")
+            if record.get("verdict") != "pass" or not isinstance(there, list):
+                continue
+            run = runs[record["run"]]
+            if "environment" in run:
+                continue
+            same = COMPILED if run["facts"]["backend"] in ("cpu", "tpu") else COMPILED[:1]
+            own: dict[str, Any] = {"collectives": sorted(json.dumps(one, sort_keys=True) for one in there)}
+            own |= {what: record.get(what) for what in same}
+            at = seen.setdefault(record["case"], (name, number, run, own))
+            if at[3] != own and _is_one_program(record["case"], run, at[2]):
+                what = next(what for what in own if own[what] != at[3][what])
+                was = "" if what == "collectives" else f" ({own[what]} and {at[3][what]})"
+                text = f"`{what}` is not that of the same program in line {at[1]} of {at[0]}{was}"
+                yield name, number, f"{record['case']}: {text}: {AS_WRITTEN}"
+
+
+def _is_one_program(name: str, *runs: Mapping[str, Any]) -> bool:
+    """Whether a case is the same program in the versions of the table of these runs."""
+    case = _found(name, runs[0]["facts"])
+    return case is not None and all(against_table.compiles_as_today(case, run) for run in runs)
+
+
+def _found(name: str, facts: Mapping[str, Any]) -> Case | None:
+    """The case of this name; None if there is none, which another rule reports."""
+    try:
+        return cases.find(name, facts["num_devices"], run_line.processes(facts))
+    except (BadInput, ValueError, OverflowError):
+        return None
 
 
 def _copied(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, str]]:

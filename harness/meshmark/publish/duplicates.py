@@ -8,6 +8,8 @@ these with an old one.
 
 from __future__ import annotations
 
+import gzip
+import io
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,8 +23,10 @@ import numpy as np
 
 from meshmark.core.errors import BadInput
 from meshmark.core.installation import CHECKOUT
-from meshmark.publish.shapes import Shapes
-from meshmark.records import reading, results
+from meshmark.publish import origin
+from meshmark.publish.bundles import Bundle
+from meshmark.publish.shapes import MOST_COMPARED, Shapes, are_near
+from meshmark.records import reading, results, run_line
 
 FEWEST = 20
 """With at least this many common cases or samples, equality is not chance."""
@@ -73,6 +77,14 @@ class Prints:
             found.add(case, samples)
         for control in self.controls:
             found.add("a control", control)
+        return found
+
+    @cached_property
+    def ordered(self) -> Mapping[tuple[str, str], Sequence[Sequence[float]]]:
+        """The sorted samples of each process, by case and cadence."""
+        found: dict[tuple[str, str], list[Sequence[float]]] = {}
+        for (case, cadence, _), samples in self.samples.items():
+            found.setdefault((case, cadence), []).append(sorted(samples))
         return found
 
     @cached_property
@@ -131,6 +143,39 @@ def _telling(paths: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
                         yield reading.parsed(text)
 
 
+def find_redated(bundle: Bundle, records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yields what the main branch has of the same product, under another date, commit or id. A product may be replaced
+    by another run, and files may be added to it. A run that stays is the same."""
+    before = origin.files_before(bundle.place)
+    if all(name in bundle.files and bundle.files[name].data == data for name, data in before.items()):
+        return
+    was = [record for name, data in before.items() for record in _kept(name, data)]
+    runs = {record["run"]: record for record in was if record["kind"] == "run"}
+    for run in (record for record in records if record["kind"] == "run" and record["run"] in runs):
+        if why := run_line.spell_difference(_dated(runs[run["run"]]), _dated(run)):
+            yield f"run {run['run']} is published under this name with another {why}: submit your own run"
+    fresh = [record for record in records if record["run"] not in runs]
+    if fresh:
+        yield from find_duplicates(
+            prints_of("", fresh), [prints_of(f"{bundle.place} of the main branch", was)]
+        )
+
+
+def _kept(name: str, data: bytes) -> Iterator[Mapping[str, Any]]:
+    """The records of a published file that have prints."""
+    with suppress(EOFError, zlib.error, OSError):
+        text = (gzip.decompress(data) if name.endswith(".gz") else data).decode(errors="replace")
+        for line in io.StringIO(text):
+            if TELLING.search(line):
+                with suppress(reading.RecordError):
+                    yield reading.parsed(line)
+
+
+def _dated(run: Mapping[str, Any]) -> dict[str, Any]:
+    """When, where and with what a run was made."""
+    return {"started": run.get("started"), **run_line.settings(run), **run_line.environment_fields(run)}
+
+
 def find_duplicates(own: Prints, others: Iterable[Prints]) -> Iterator[str]:
     """Yields which published product has the same measurements."""
     for other in others:
@@ -177,6 +222,19 @@ def find_duplicates(own: Prints, others: Iterable[Prints]) -> Iterator[str]:
             yield (
                 f"a timing has the samples of {hit[0]} of the published {other.place}, {hit[1]}: submit your own run"
             )
+            continue
+        near = (key for key in own.ordered if _is_near(own.ordered[key], other.ordered.get(key, ())))
+        if key := next(near, None):
+            yield (
+                f"a timing has the samples of {key[0]} of the published {other.place}, with a little noise: submit your"
+                " own run"
+            )
+
+
+def _is_near(own: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> bool:
+    """Whether the samples of one process are those of one of these, with a little noise."""
+    compared = others[:MOST_COMPARED]
+    return any(are_near(one, other) for one in own[:MOST_COMPARED] for other in compared)
 
 
 def _correlation(one: Sequence[float], other: Sequence[float]) -> float | None:

@@ -23,6 +23,9 @@ ROUNDED = 1.05
 """The factor by which the summed seconds of all cells may exceed those of the run: each cell counts its slowest
 rank."""
 
+CROWD = 8
+"""The cases that a core judges at once, at most. In the published runs at most 0.9 were judged at once on a core."""
+
 CLOCK = 120.0
 """Seconds by which a machine's clock may be set back or forward during a run."""
 
@@ -49,6 +52,7 @@ def find_wrong_endings(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
     if account.closes and (state := account.state()):
         yield last, f"{state}: go on with it (--resume), or submit the whole file"
     yield from _backwards(lines)
+    yield from _crowded(lines)
 
 
 def note(lines: Sequence[Entry]) -> str:
@@ -70,6 +74,22 @@ def _contradicted(end: Mapping[str, Any], timed: Sequence[str]) -> Iterator[str]
     if timed and not end["cases"] and end["exit_code"] in WELL and end["exit_code"] != bool(wrong):
         there = f"timings with verdict {wrong[0]}" if wrong else "no timing that is not right"
         yield f"the run ended with exit code {end['exit_code']}, and has {there}: {AS_WRITTEN}"
+
+
+def _crowded(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
+    """Cases that took more time, all together, than the cores of the host had while their runs went on."""
+    began, cores, took = None, 0, 0.0
+    for number, record in lines:
+        if record["kind"] == "run":
+            began = origin.parse_started(record.get("started")) if began is None else began
+            cores = (record["facts"].get("host") or {}).get("cores") or 0
+        elif record["kind"] == "conformance":
+            took += record.get("seconds", 0.0)
+        elif record["kind"] == "end" and cores and began is not None:
+            at = origin.parse_started(record["ended"])
+            if at is not None and took > CROWD * cores * (at - began + CLOCK):
+                text = f"its cases took {took:.4g} s, and its runs {at - began:.4g} s"
+                yield number, f"{text}: that is more than all cores have, {cores}: {AS_WRITTEN}"
 
 
 def _backwards(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:

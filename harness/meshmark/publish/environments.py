@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from packaging.version import InvalidVersion, Version
 
 from meshmark.devices import chips, installed, surroundings
 from meshmark.publish.review import AS_WRITTEN
+from meshmark.records import run_line
 
 OLDEST_PYTHON = {"0.10": Version("3.11"), "0.11": Version("3.12")}
 """The oldest Python version that each JAX release needs, from that release on."""
@@ -115,6 +117,27 @@ SAID = ("name", "title", "hardware")
 """The texts of product.yaml that say what the product is. Every page has them as headings, or beside the devices."""
 
 
+_COUNTED = re.compile(
+    rf"(?<![a-z0-9])(cpu|gpu|tpu|{'|'.join(chips.CHIPS)})-(\d{{1,6}}(?:x\d{{1,6}})*)(?![a-z0-9])"
+)
+"""Matches the kind and the number of devices in a product's name: v5e-8, or v5e-2x4 over two processes."""
+
+
+def _find_other_numbers(product: Mapping[str, Any], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yields where the product's name says another number of devices than its records have. Makers of TPUs count two
+    cores for a device."""
+    facts = next(iter(runs.values()))["facts"]
+    number, over = facts["num_devices"], run_line.processes(facts)
+    for match in _COUNTED.finditer(str(product.get("name", ""))):
+        said = [int(part) for part in match[2].split("x")]
+        right = math.prod(said) in ((number, 2 * number) if facts["backend"] == "tpu" else (number,))
+        if not right or (match[1] == "cpu" and len(said) > 1 and said[0] != over):
+            there = (
+                f"{number} devices over {over} processes" if over > 1 else f"{number} devices of one process"
+            )
+            yield f"`name` says {match[0]}, and the records are of {there}: name what ran"
+
+
 def find_chips_without_run(
     product: Mapping[str, Any], runs: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[str]:
@@ -122,6 +145,7 @@ def find_chips_without_run(
     nothing ran, or words that name no known chip."""
     if any(run["facts"].get("topology") for run in runs.values()):
         return
+    yield from _find_other_numbers(product, runs)
     kinds = {str(run["facts"]["device_kind"]) for run in runs.values()}
     there = {chip.name for kind in kinds if (chip := chips.chip_of(kind))}.union(*map(chips.named_in, kinds))
     kind = next(iter(runs.values()))["facts"]["device_kind"]

@@ -51,6 +51,9 @@ def check_manifest(bundle: Bundle, review: Review) -> dict[str, Any]:
         return {}
     if found.get("schema") != 1:
         review.complain(MANIFEST, "schema is not 1: use the suite that made it")
+    if not re.fullmatch(r"meshmark \d{1,4}(\.\w{1,20}){0,5}", str(found.get("made_by"))):
+        told = f"`made_by` is {str(found.get('made_by'))[:60]!a}, which submit does not write"
+        review.complain(MANIFEST, f"{told}: submit again")
     strange = [*set(found) - MADE, *(n for v in found["files"].values() for n in v if n not in OF_A_FILE)]
     if strange:
         review.complain(MANIFEST, f"{min(strange)[:40]!a} is not a name that submit writes: submit again")

@@ -20,6 +20,7 @@ from typing import Any
 from meshmark.core.installation import CHECKOUT
 from meshmark.publish.review import AS_WRITTEN
 from meshmark.records import run_line
+from meshmark.records.results import RECORDS
 
 MAIN = ("refs/remotes/origin/main", "refs/remotes/upstream/main", "refs/heads/main", "HEAD")
 """The refs to look for the project's commits, in this order; the first one that exists is used."""
@@ -36,6 +37,9 @@ COUNTS_OVER = ("ranks/rank_timing.py", r"^COUNTS = (.+)")
 """Files of the package and patterns: the package version, the table version, whether runs close their records, whether
 they record what differs from original JAX, and whether the time of samples alone ends their sampling: in one process,
 and over several."""
+
+LISTS = "levels/data/must_pass"
+"""The directory of the package with a directory for each version of the must-pass lists."""
 
 FIRST = 1793491200
 """The earliest possible start of a run, in Unix seconds: 2026-11-01, before the suite's first commit."""
@@ -64,6 +68,8 @@ class Commit:
     """Whether the time of samples alone ends the sampling of its runs in one process (meshmark.timing.measure)."""
     counts_over: bool = False
     """The same over several processes (meshmark.ranks.rank_timing)."""
+    lists: int = 0
+    """The newest version of the must-pass lists that its package has; 0 if that is not known."""
 
 
 def find_impossible_origin(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
@@ -105,6 +111,21 @@ def find_impossible_origin(run: Mapping[str, Any], marked: bool) -> Iterator[str
         )
 
 
+def files_before(place: str) -> dict[str, bytes]:
+    """The record files that the main branch has of a product, by name; {} without a history or such a product."""
+    if CHECKOUT is None:
+        return {}
+    try:
+        main = next(
+            (ref for ref in MAIN if _git("rev-parse", "--verify", "--quiet", ref) is not None), "HEAD"
+        )
+        listed = (_git("ls-tree", "--name-only", f"{main}:results/{place}") or b"").decode(errors="replace")
+        found = {name: _git("show", f"{main}:results/{place}/{name}") for name in listed.splitlines()}
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    return {name: data for name, data in found.items() if data is not None and RECORDS.fullmatch(name)}
+
+
 def parse_started(text: Any) -> float | None:
     """The Unix seconds of a run's `started`; None if the text is not a time."""
     try:
@@ -139,10 +160,18 @@ def _ask(commit: str) -> Commit | str | None:
             cut = f"suite commit {commit} could not be looked up: the checkout is shallow (git fetch --unshallow)"
             return cut if shallow else None
         made = _git("show", "--no-patch", "--format=%ct", commit)
-        version, table = (_said(commit, *place) for place in (VERSION, TABLE))
-        version = version or _said(commit, *VERSION, package=EARLIER)
-        more = (bool(_said(commit, *place)) for place in (CLOSES, AROUND, COUNTS, COUNTS_OVER))
-        return Commit(int(made or b"0"), _digest(commit), version, int(table or 0), *more)
+        version, table = (
+            _said(commit, *place) or _said(commit, *place, package=EARLIER) for place in (VERSION, TABLE)
+        )
+        closes, tells, counts, over = (
+            bool(_said(commit, *place)) for place in (CLOSES, AROUND, COUNTS, COUNTS_OVER)
+        )
+        at, number = (
+            int(made or b"0"),
+            int(table or 1),
+        )  # before the versions of the table there was the first one
+        lists = _lists(commit)
+        return Commit(at, _digest(commit), version, number, closes, tells, counts, over, lists)
     except (OSError, subprocess.TimeoutExpired):
         return f"suite commit {commit} could not be looked up: git is not at hand"
 
@@ -152,6 +181,12 @@ def _said(commit: str, name: str, pattern: str, package: str = PACKAGE) -> str:
     text = (_git("show", f"{commit}:{package}/{name}") or b"").decode(errors="replace")
     match = re.search(pattern, text, re.MULTILINE)
     return match[1] if match else ""
+
+
+def _lists(commit: str) -> int:
+    """The newest version of the must-pass lists at a commit; 0 if it has none."""
+    listed = (_git("ls-tree", "--name-only", commit, f"{PACKAGE}/{LISTS}/") or b"").decode(errors="replace")
+    return max(map(int, re.findall(r"/v(\d{1,4})$", listed, re.MULTILINE)), default=0)
 
 
 def _digest(commit: str) -> str:

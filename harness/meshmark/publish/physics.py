@@ -26,6 +26,10 @@ CACHED = 4.0
 """The factor by which a program may exceed a chip's memory bandwidth over its arguments and results: caches hold small
 ones."""
 
+BINARY = 1.1
+"""The factor by which a device may have more memory than its published figure: makers round it down to a decimal one.
+An H100 of 80 GB has 85.5e9 bytes."""
+
 SMALL = 1 << 20
 """Bytes: below this total of one device's arguments and results, memory bandwidth is not a limit."""
 
@@ -70,6 +74,18 @@ def find_impossible_times(
         )
     if copy and moved >= SMALL // 16 and moved * record["devices"] / middle > OVER_COPY * copy:
         yield f"moves {moved * record['devices'] / middle:.3g} B/s, and a copy of the same run has {copy:.3g}"
+
+
+def exceeds_memory(record: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """Why a program did not fit into its device; "" if it did, or if no published figure says. Results may lie in the
+    memory of arguments."""
+    chip = chips.chip_of(str(facts.get("device_kind")))
+    held = [record.get(name) for name in ("argument_bytes", "temp_bytes")]
+    needed = sum(value for value in held if isinstance(value, (int, float)) and value > 0)
+    most = BINARY * chip.memory_bytes / chip.devices_per_chip if chip else 0
+    if not chip or needed <= most:
+        return ""
+    return f"its arguments and temporaries take {needed:.4g} B, and a device of {chip.name} has {most:.4g} B at most"
 
 
 def find_impossible_ceilings(record: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:

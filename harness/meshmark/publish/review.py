@@ -35,6 +35,8 @@ class Review:
     """The number of passing cases whose numbers were not computed again."""
     measured: str = ""
     """The date of the newest run, as YYYY-MM-DD; "" if there is none."""
+    prints: Any = None
+    """What identifies the measurements (publish.duplicates.Prints), for the products that are checked after it."""
     _of_a_kind: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def complain(self, name: str, text: str, line: int = 0, kind: str = "") -> None:

@@ -60,8 +60,13 @@ def check_timings(
                 found += against_table.wrong_costs(record, case, run)
                 found += physics.find_impossible_times(record, case, facts, ceilings.get(record["run"], ()))
                 found += field_checks.of_timed_program(record, case, run)
+                if record["verdict"] == "unsupported":
+                    found += filter(None, [excuses.not_unsupported(record, case.cell.capabilities)])
             found += field_checks.of_timing(record, run)
             found += plausible.find_timing_faults(record, facts, explained)
+            found += filter(
+                None, [physics.exceeds_memory(record, facts) if record["verdict"] == "pass" else ""]
+            )
         elif kind == "ceiling":
             found += plausible.find_ceiling_faults(record, facts, explained)
             found += physics.find_impossible_ceilings(record, facts)

@@ -27,6 +27,7 @@ from meshmark.publish import (
     environments,
     file_checks,
     floods,
+    origin,
     privacy,
     stretches,
     timing_checks,
@@ -49,10 +50,12 @@ def check_product(
     asked: Mapping[str, Any] | None = None,
     signers: Path | None = None,
     most_work: int = workload.MOST_WORK,
+    beside: Sequence[duplicates.Prints] = (),
 ) -> Review:
     """All that is wrong with a product, and its totals and statement. expected: a vendor's known issues and counters,
     in addition to the suite's. asked: a challenge that it must answer. signers: allowed signers, one of whom must have
-    signed it. most_work: bytes of answers to compute again (see publish.workload)."""
+    signed it. most_work: bytes of answers to compute again (see publish.workload). beside: the prints of products that
+    were submitted together with it."""
     expected = expected or Expectations()
     review = Review(bundle.place)
     for name, why in bundle.refused:
@@ -100,10 +103,15 @@ def check_product(
     for name, number, text in itertools.chain(consistent.of_files(files), stretches.find_copies(files)):
         review.complain(name, text, number, "consistent")
     _statement(files, manifest, product, review)
-    own = duplicates.prints_of(bundle.place, (record for lines in files.values() for _, record in lines))
+    every = [record for lines in files.values() for _, record in lines]
+    own, others = duplicates.prints_of(bundle.place, every), duplicates.published()
+    places = {other.place for other in others}
+    copied = duplicates.find_duplicates(own, [*others, *(one for one in beside if one.place not in places)])
+    again = duplicates.find_redated(bundle, every)
+    review.prints = own if bundle.place not in places else None
     answers = challenge.find_unmet_demands(asked, files) if asked else ()
     words = environments.find_chips_without_run(product, runs)
-    for text in itertools.chain(answers, words, duplicates.find_duplicates(own, duplicates.published())):
+    for text in itertools.chain(answers, words, copied, again):
         review.complain("", text)
     return review.close()
 
@@ -126,6 +134,11 @@ def _statement(
     review.statement = found
     if stale := _stale(found):
         review.notes.append(stale)
+    commits = {run["facts"]["suite"]["commit"] for one in judged if one.cases for run in one.runs}
+    looked_up = [one for c in commits if c and isinstance(one := origin.look_up(c), origin.Commit)]
+    if found.version < (newest := min((one.lists for one in looked_up), default=0)):
+        text = f"must-pass list {found.version}, and the commit that judged has list {newest}: submit again"
+        review.complain(MANIFEST, text)
     review.measured = max(
         (str(run.get("started") or "")[:10] for one in judged for run in one.runs), default=""
     )
