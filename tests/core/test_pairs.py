@@ -281,7 +281,7 @@ def test_the_interval_holds_with_few_pairs(n):
     held = 0
     for _ in range(trials):
         d = rng.standard_t(3, n)
-        low, high = comparison._interval(d, confidence)
+        low, high = comparison.interval(d, confidence)
         held += low <= 0 <= high
         assert (comparison.signed_rank_p(d) < 1 - confidence) == (low > 0 or high < 0)
     assert at_least(trials, 0.95) <= held <= at_most(trials, 0.98)

@@ -11,6 +11,7 @@ from tests.lies import (
     of_covers,
     of_ends,
     of_fields,
+    of_parts,
     of_places,
     of_rounds,
     of_runs,
@@ -36,6 +37,7 @@ BY_SUBJECT = (
     of_several.LIES,
     of_covers.LIES,
     of_copies.LIES,
+    of_parts.LIES,
     on_trust.LIES,
 )
 

@@ -7,6 +7,9 @@ import math
 import random
 from collections.abc import Callable
 
+import numpy as np
+
+from meshmark.core.pairs import INTERVAL, adjust, interval, signed_rank_p
 from meshmark.core.statistics import hodges_lehmann
 from meshmark.timing.compare import key_of, median_seconds
 from tests.lies.of_places import closed_timings
@@ -37,19 +40,27 @@ def comparing(conformance: Records, timed: Records) -> None:
             made.append({k: v for k, v in line.items() if k != "seconds"} | of | {"samples_s": samples})
         made.append({"schema": 1, "kind": "comparison", "what": "process", "seconds": 1.0} | of)
     for line in lines:
-        found = [math.log(b / a) for a, b in zip(*medians(made, line), strict=True)]
-        ratio = math.exp(hodges_lehmann(found))
-        finding = {
-            "verdict": "inconclusive",
-            "reason": "",
-            "ratio": ratio,
-            "low": ratio / 2,
-            "high": ratio * 2,
-        }
-        finding |= {"p": 0.5, "adjusted": 0.6, "noise": 0.01, "detectable": 0.1, "false_alarms": 0.01}
         of = {"run": OTHER, "case": key_of(line["case"], line["cadence"]), "pairs": PAIRS}
-        made.append({"schema": 1, "kind": "comparison", "what": "verdict"} | of | finding)
+        made.append({"schema": 1, "kind": "comparison", "what": "verdict"} | of)
+    judge(made)
     timed[:] = made
+
+
+def judge(lines: Records) -> None:
+    """The figures of each verdict, as its processes give them."""
+    judged = of_kind(lines, "comparison", what="verdict")
+    found = []
+    for line in judged:
+        own = next(x for x in of_kind(lines, "timing") if key_of(x["case"], x["cadence"]) == line["case"])
+        found.append(np.log([b / a for a, b in zip(*medians(lines, own), strict=True)]))
+    every = np.array([signed_rank_p(own) for own in found])
+    for line, own, p, adjusted in zip(judged, found, every, adjust(every), strict=True):
+        low, high = interval(own, 1 - INTERVAL)
+        figures = {"ratio": hodges_lehmann(own), "low": low, "high": high}
+        line |= {"verdict": "inconclusive", "reason": ""}
+        line |= {name: math.exp(value) for name, value in figures.items()}
+        line |= {"p": float(p), "adjusted": float(adjusted)}
+        line |= {"noise": 0.01, "detectable": 0.1, "false_alarms": 0.01}
 
 
 def medians(lines: Records, of: dict) -> list[list[float]]:
@@ -116,10 +127,7 @@ def faster_samples(lines: Records) -> None:
     for line in of_kind(lines, "timing"):
         kept = sorted(line["samples_s"])[-2]
         line["samples_s"] = [s for s in line["samples_s"] if s < kept]
-    for line in of_kind(lines, "comparison", what="verdict"):
-        own = next(x for x in of_kind(lines, "timing") if key_of(x["case"], x["cadence"]) == line["case"])
-        found = [math.log(b / a) for a, b in zip(*medians(lines, own), strict=True)]
-        line["ratio"] = math.exp(hodges_lehmann(found))
+    judge(lines)
 
 
 def other_ceilings(name: str, **fields: object) -> Change:

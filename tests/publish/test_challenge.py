@@ -64,6 +64,14 @@ def test_another_run_does_not_answer_it(asked, other, told):
     assert any(told in text for text in challenge.find_unmet_demands(asked, answers(asked, **other)))
 
 
+def test_an_answer_that_nobody_computes_again_is_none(asked):
+    name = "psum_scatter/axes=x,dim=0,tiled/manual/2/float32/4KiB"
+    asked = asked | {"cases": [name]}
+    (told,) = challenge.find_unmet_demands(asked, answers(asked, table=1))
+    assert f"is of version 1 of the case table, in which {name} was another program" in told
+    assert list(challenge.find_unmet_demands(asked, answers(asked))) == []
+
+
 def test_a_case_without_an_answer_is_named(asked):
     files = {"a.jsonl": [e for e in answers(asked)["a.jsonl"] if e[1].get("case") != asked["cases"][1]]}
     [told] = challenge.find_unmet_demands(asked, files)

@@ -45,6 +45,19 @@ def test_a_commit_of_the_main_branch_and_its_package(history):
     assert len(ask(first).digest) == 16 and ask(first).time > origin.FIRST - 10**9
 
 
+def test_the_main_branch_has_the_files_of_a_product(history, tmp_path):
+    assert origin.files_before("0.12.0.1/cpu-4") == {}
+    product = tmp_path / "results/0.12.0.1/cpu-4"
+    product.mkdir(parents=True)
+    for name in ("timing.jsonl.gz", "product.yaml"):
+        (product / name).write_bytes(b"a\n")
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+    for words in (("checkout", "-q", "main"), ("add", "-A"), (*who, "commit", "-q", "-m", "3")):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    (product / "timing.jsonl.gz").write_bytes(b"of a pull request\n")
+    assert origin.files_before("0.12.0.1/cpu-4") == {"timing.jsonl.gz": b"a\n"}
+
+
 @pytest.mark.parametrize("commit", ["x\0y", "main", "--help", "F" * 40, None])
 def test_what_is_no_commit_is_not_asked_of_git(monkeypatch, commit):
     monkeypatch.setattr(origin, "look_up", lambda commit: pytest.fail("asked"))
@@ -55,9 +68,13 @@ def test_what_is_no_commit_is_not_asked_of_git(monkeypatch, commit):
 
 
 def test_version_and_table_are_those_of_the_commit(history, tmp_path, monkeypatch):
-    assert (origin._ask(history[0]).version, origin._ask(history[0]).table) == ("", 0), "it names none"
+    assert (origin._ask(history[0]).version, origin._ask(history[0]).table) == ("", 1), "it names none"
+    assert origin._ask(history[0]).lists == 0
     package = tmp_path / "harness/meshmark"
     (package / "operations").mkdir()
+    for version in (9, 10):
+        (package / "levels/data/must_pass" / f"v{version}").mkdir(parents=True)
+        (package / "levels/data/must_pass" / f"v{version}" / "L0.txt").write_text("a\n")
     (package / "__init__.py").write_text('"""x"""\n\n__version__ = "1.2.3"\n')
     (package / "operations" / "versions.py").write_text("a = 1\nTABLE_VERSION = 99\n")
     for room, module in (("timing", "measure"), ("ranks", "rank_timing")):
@@ -71,6 +88,7 @@ def test_version_and_table_are_those_of_the_commit(history, tmp_path, monkeypatc
     ).stdout.strip()
     found = origin._ask(head)
     assert (found.version, found.table, found.counts, found.counts_over) == ("1.2.3", 99, True, True)
+    assert found.lists == 10
     monkeypatch.setattr(origin, "look_up", lambda commit: origin.Commit(origin.FIRST, "", "1.2.3", 99))
     told = list(origin.find_impossible_origin(submissions.run_line(), marked=False))
     assert any("suite version '0.1.0', and its commit has 1.2.3" in text for text in told)

@@ -58,6 +58,8 @@ def test_samples_of_one_rank_are_not_those_of_two():
     own = [1e-5 * math.exp(draw.gauss(0, 0.02)) for _ in range(20)]
     for made_up in (own, own[::-1], [1.3 * s for s in sorted(own)]):
         assert "ranks 0 and 2 have the same samples" in consistent.of_one_rank([own, [1e-5] * 20, made_up])
+    noisy = [s * (1 + 1e-5 * (i % 7)) for i, s in enumerate(reversed(own))]
+    assert "the same samples, but for a little noise" in consistent.of_one_rank([own, noisy])
     assert consistent.of_one_rank([own[:5], own[:5]]) == "", "a few samples are alike by chance"
     for seed in range(200):  # a clock of a nanosecond, and calls of ten microseconds
         draw = random.Random(seed)

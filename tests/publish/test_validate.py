@@ -16,10 +16,12 @@ from meshmark.commands import main as cli
 from meshmark.core.verdicts import CHECKS, VERDICTS
 from meshmark.devices import chips
 from meshmark.levels import counters, known_issues
+from meshmark.levels import must_pass as levels
 from meshmark.operations import cases
-from meshmark.publish import against_table, submit
+from meshmark.publish import against_table, origin, submit
+from meshmark.publish.bundles import Bundle
 from meshmark.publish.file_checks import DIRTY
-from meshmark.publish.lines import schema_problem
+from meshmark.publish.lines import as_records, schema_problem
 from meshmark.publish.validate import check_product
 from meshmark.records import definition, writing
 from meshmark.records import schema as records_schema
@@ -245,6 +247,63 @@ def test_a_note_explains_a_rate_above_the_peak(honest):
     assert not [text for text in complaints(resealed(noted)) if "peak" in text]
 
 
+def test_a_note_does_not_explain_every_rate(honest):
+    faster = on_h200(lambda r: r | {"samples_s": samples(3e-8)} if r["kind"] == "timing" else r)
+    noted = product_with(notes=[{"about": "peak", "text": "the switch adds up"}])(faster(honest))
+    assert any("a note explains a factor of 2 at most" in text for text in complaints(resealed(noted)))
+
+
+def test_a_program_fits_into_the_memory_of_its_chip(honest):
+    held = on_h200(lambda r: r | {"temp_bytes": 200 * 10**9} if r["kind"] == "timing" else r)(honest)
+    text = "its arguments and temporaries take 2e.11 B, and a device of h200 has 1.551e.11 B at most"
+    assert any(re.search(text, one) for one in complaints(resealed(held)))
+
+
+def test_the_list_is_not_older_than_the_commit(honest, monkeypatch):
+    newest = levels.versions()[-1]
+    old = json.loads(honest.files["manifest.json"].data)
+    read = [submissions.statements.statement(_records(honest, name), 1) for name in (CONFORMANCE,)]
+    old["statement"] = read[0].to_json()
+    made = replaced(honest, "manifest.json", json.dumps(old).encode())
+    for lists, refused in ((0, False), (1, False), (newest, True)):
+        monkeypatch.setattr(origin, "look_up", lambda _, n=lists: origin.Commit(origin.FIRST, "", lists=n))
+        told = [text for text in check_product(made).complaints if "must-pass list" in text]
+        assert bool(told) is refused
+        assert not refused or f"must-pass list 1, and the commit that judged has list {newest}" in told[0]
+
+
+def _records(made, name):
+    return as_records(list(enumerate(lines_of(made, name), 1)))
+
+
+def test_a_manifest_says_no_more_than_who_made_it(honest):
+    said = json.loads(honest.files["manifest.json"].data) | {"made_by": "a laboratory that certifies"}
+    made = replaced(honest, "manifest.json", json.dumps(said).encode())
+    assert any("`made_by` is 'a laboratory" in text for text in check_product(made).complaints)
+
+
+def test_a_published_run_is_not_dated_anew(honest, monkeypatch):
+    before = {name: file.data for name, file in honest.files.items() if name.endswith(".gz")}
+    monkeypatch.setattr(origin, "files_before", lambda place: before)
+    assert check_product(honest).complaints == []
+    for change, told in (
+        (lambda r: r | {"started": "2026-11-21T10:00:00Z"} if r["kind"] == "run" else r, "another started"),
+        (lambda r: r | {"run": r["run"][::-1]}, "took the same time, to the microsecond"),
+    ):
+        made = honest
+        for name in (CONFORMANCE, TIMING):
+            made = submissions.with_lines(made, name, [change(line) for line in lines_of(made, name)])
+        assert any(told in text for text in complaints(resealed(made))), told
+
+
+def test_products_that_are_submitted_together_are_not_copies(honest, tmp_path, capsys):
+    unpacked(honest, tmp_path)
+    other = product_with(name="mine")(honest)
+    unpacked(resealed(Bundle(other.release, "mine", other.files)), tmp_path)
+    assert cli.main(["validate", str(tmp_path)]) == 1
+    assert "2 products, 1 refused" in capsys.readouterr().out
+
+
 def test_a_rate_below_the_peak_is_no_complaint(honest):
     assert complaints(resealed(on_h200()(honest))) == []
 
@@ -278,7 +337,7 @@ def test_collectives_are_held_against_the_committed_counters(tmp_path):
         lines = judged(case)
         lines[0]["collectives"] = collectives
         path = write(tmp_path / f"{good}.jsonl", [run, *lines])
-        made = submit.bundled([path], replace(submissions.WANTED, level=""))
+        made = submit.bundled([path], replace(submissions.WANTED, name="cpu-8", level=""))
         found = complaints(made)
         assert (found == []) is good
         assert good or "and the committed counters have '1 all-reduce 4096B 1x8'" in found[0]
