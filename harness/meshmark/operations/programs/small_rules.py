@@ -15,10 +15,16 @@ import jax
 
 from meshmark.operations.programs.forms import ProgramForm, at, over
 from meshmark.operations.programs.rules import line_and_grid
+from meshmark.operations.programs.rules_of_arrays import RULES_OF_ARRAYS
 from meshmark.operations.programs.rules_of_calls import RULES_OF_CALLS
 from meshmark.operations.programs.rules_of_derivatives import RULES_OF_DERIVATIVES
+from meshmark.operations.programs.rules_of_functions import RULES_OF_FUNCTIONS
+from meshmark.operations.programs.rules_of_hosts import RULES_OF_HOSTS
+from meshmark.operations.programs.rules_of_loops import RULES_OF_LOOPS
 from meshmark.operations.programs.rules_of_programs import RULES_OF_PROGRAMS
 from meshmark.operations.programs.rules_of_refusal import RULES_OF_REFUSAL
+from meshmark.operations.programs.rules_of_slopes import RULES_OF_SLOPES
+from meshmark.operations.programs.rules_of_storage import RULES_OF_STORAGE
 from meshmark.operations.programs.rules_of_types import RULES_OF_TYPES
 from meshmark.operations.programs.rules_of_values import RULES_OF_VALUES
 
@@ -29,6 +35,12 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_PROGRAMS,
     **RULES_OF_DERIVATIVES,
     **RULES_OF_VALUES,
+    **RULES_OF_LOOPS,
+    **RULES_OF_HOSTS,
+    **RULES_OF_ARRAYS,
+    **RULES_OF_FUNCTIONS,
+    **RULES_OF_SLOPES,
+    **RULES_OF_STORAGE,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 

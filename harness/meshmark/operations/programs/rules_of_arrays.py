@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small rules: arrays that are read, copied, moved and put together from parts, eagerly and on each device; regions
+over axes in any order; functions of arrays that lie differently."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from meshmark.operations.programs.cuts import mixed
+from meshmark.operations.programs.forms import explicit
+from meshmark.operations.programs.options import wrong
+from meshmark.operations.programs.refusals import mapped, placed
+from meshmark.operations.programs.rules import expect
+from meshmark.operations.programs.rules_of_hosts import on_each_device
+
+
+def cube(line: Any) -> Mesh:
+    """A mesh of three axes "a", "b" and "c" of all devices, as far as their number has factors of two."""
+    n = line.size
+    sizes = (n // 4, 2, 2) if n % 4 == 0 else (n // 2, 2, 1) if n % 2 == 0 else (n, 1, 1)
+    return Mesh(line.devices.reshape(sizes), ("a", "b", "c"))
+
+
+def specs_of(mesh: Any) -> Iterator[P]:
+    """The specs of two dimensions over none, some and all axes of a mesh, in each order."""
+    names = mesh.axis_names
+    for count in range(len(names) + 1):
+        for chosen in itertools.permutations(names, count):
+            for cut in range(count + 1):
+                parts = (chosen[:cut], chosen[cut:])
+                yield P(*(p[0] if len(p) == 1 else p or None for p in parts))
+
+
+def _matrix(mesh: Any) -> np.ndarray:
+    return mixed((2 * mesh.size, 2 * mesh.size), 97, 7).astype(np.int32)
+
+
+def _read_parts(line, grid):
+    """Eager reads of an array over each spec: its shards by their slices, other slices, rows, steps and copies."""
+    host = _matrix(grid)
+    for mesh in (grid, cube(line)):
+        for spec in itertools.islice(specs_of(mesh), 0, None, 2 if mesh is grid else 9):
+            x = placed(mesh, host, *spec)
+            index = NamedSharding(mesh, spec).devices_indices_map(host.shape)
+            for slices in dict.fromkeys(tuple((s.start, s.stop) for s in one) for one in index.values()):
+                at = tuple(slice(*s) for s in slices)
+                expect(np.asarray(x[at]), host[at], f"{slices} of an array over {spec}")
+            for at in (
+                (slice(1, -1),),
+                (0,),
+                (-1,),
+                (slice(None), 2),
+                (slice(None, None, 2),),
+                (..., slice(3, 5)),
+            ):
+                expect(np.asarray(x[at]), host[at], f"{at} of an array over {spec}")
+
+
+def _copies(line, grid):
+    """Copies of an array over each spec: they outlive the original, and what NumPy reads of it is not written."""
+    host = _matrix(grid).astype(np.float32)
+    ways: dict[str, Callable[[Any], Any]] = {
+        "copy()": lambda x: x.copy(),
+        "jnp.copy": jnp.copy,
+        "jnp.array": jnp.array,
+        "+x": lambda x: x + 0,
+    }
+    for spec in (P(), P("x"), P("x", "y"), P(None, "y"), P(("y", "x"))):
+        for name, way in ways.items():
+            x = placed(grid, host, *spec)
+            other = way(x)
+            jax.block_until_ready(jax.jit(lambda v: v + 1, donate_argnums=0)(x))
+            x.delete()
+            wrong(other.is_deleted(), f"{name} of an array over {spec} dies with it")
+            expect(np.asarray(other), host, f"{name} of an array over {spec} that is deleted")
+        x = placed(grid, host, *spec)
+        for read in (lambda x=x: np.asarray(x), lambda x=x: np.asarray(x.addressable_shards[0].data)):
+            seen = read()
+            wrong(seen.flags.writeable, f"what NumPy reads of an array over {spec} can be written")
+        expect(np.asarray(x), host, f"an array over {spec} that NumPy read")
+
+
+def _moves(line, grid):
+    """Moves to meshes of the same shape with other devices first, of other shapes, and between specs."""
+    host = _matrix(grid)
+    devices = line.devices.ravel()
+    meshes = {
+        "in order": line,
+        "reversed": Mesh(devices[::-1], ("d",)),
+        "turned": Mesh(np.roll(devices, 1), ("d",)),
+    }
+    for one, other in itertools.permutations(meshes, 2):
+        for spec in (P("d"), P(None, "d"), P()):
+            x = placed(meshes[one], host, *spec)
+            what = f"an array over {spec} that moves from devices {one} to {other}"
+            on_each_device(placed(meshes[other], x, *spec), host, what)
+            moved = jax.jit(lambda v: v, out_shardings=NamedSharding(meshes[one], spec))(x)
+            on_each_device(placed(meshes[other], moved, *spec), host, f"{what} after a program")
+    transposed = Mesh(grid.devices.T, grid.axis_names[::-1])
+    for spec in (P("x", "y"), P("y", "x"), P(("x", "y")), P(("y", "x"))):
+        x = placed(grid, host, *spec)
+        on_each_device(
+            placed(transposed, x, *spec), host, f"an array over {spec} that moves to the transposed mesh"
+        )
+        for there in specs_of(grid):
+            on_each_device(placed(grid, x, *there), host, f"an array that moves from {spec} to {there}")
+
+
+def _parts(line, grid):
+    """Arrays that are put together from parts: lists and tuples of parts in any order, and parts of this process."""
+    host = _matrix(grid)
+    for spec in (P("x", "y"), P(("y", "x")), P(None, "x"), P()):
+        place = NamedSharding(grid, spec)
+        parts = [
+            jax.device_put(host[at], d) for d, at in place.addressable_devices_indices_map(host.shape).items()
+        ]
+        for order in (parts, parts[::-1], parts[1:] + parts[:1]):
+            for kind in (list, tuple):
+                found = jax.make_array_from_single_device_arrays(host.shape, place, kind(order))
+                on_each_device(found, host, f"an array over {spec} of a {kind.__name__} of parts")
+        if jax.process_count() == 1:
+            found = multihost_utils.host_local_array_to_global_array(host, grid, spec)
+            on_each_device(found, host, f"a global array over {spec} of a local one")
+            back = multihost_utils.global_array_to_host_local_array(found, grid, spec)
+            expect(np.asarray(back), host, f"a local array of a global one over {spec}")
+    if jax.process_count() == 1:
+        for what, value in (
+            ("an array of NumPy", host),
+            ("a number", np.int32(7)),
+            ("an array", jnp.asarray(host)),
+        ):
+            found = multihost_utils.process_allgather(value)
+            expect(np.asarray(found), np.asarray(value)[None], f"what all processes have of {what}")
+            if np.ndim(value):
+                tiled = multihost_utils.process_allgather(value, tiled=True)
+                expect(np.asarray(tiled), np.asarray(value), f"what all processes have of {what}, tiled")
+    for mesh in (grid, cube(line)):
+        for spec in specs_of(mesh):
+            x = placed(mesh, host, *spec)
+            where: dict[str, list[int]] = {}
+            for shard in x.addressable_shards:
+                where.setdefault(str(shard.index), []).append(shard.replica_id)
+            if jax.process_count() == 1:
+                bad = {k: v for k, v in where.items() if sorted(v) != list(range(len(v)))}
+                wrong(bool(bad), f"the replicas of an array over {spec} have the numbers {bad}")
+
+
+def _region_axes(line, grid):
+    """In and out specs of a shard_map over the axes in each order, the place of a block among them, and sums over each
+    choice of axes, in regions over all, over some, and one inside of another."""
+    for mesh in (grid, cube(line)):
+        host = mixed((2 * mesh.size, 2 * mesh.size), 97, 7).astype(np.int32)
+        for spec in itertools.islice(specs_of(mesh), 0, None, 1 if mesh is grid else 3):
+            again = mapped(lambda b: 2 * b, mesh, spec, spec)
+            on_each_device(again(host), 2 * host, f"a region over {spec}")
+            axes = tuple(a for part in spec if part for a in ((part,) if isinstance(part, str) else part))
+            if not axes:
+                continue
+            total = mapped(lambda b, axes=axes: lax.psum(b, axes), mesh, spec, P(), check_vma=True)
+            parts = [
+                math.prod(mesh.shape[a] for a in ((p,) if isinstance(p, str) else p or ()))
+                for p in (*spec, None, None)
+            ][:2]
+            right = host.reshape(parts[0], -1, parts[1], 2 * mesh.size // parts[1]).sum(
+                (0, 2), dtype=np.int32
+            )
+            on_each_device(total(host), right, f"a sum over {axes} of blocks over {spec}")
+        for axis in mesh.axis_names:
+            size = mesh.shape[axis]
+            zeros = np.zeros(2 * size, np.int32)
+            numbers = np.arange(size, dtype=np.int32).repeat(2)
+            for options in ({}, {"axis_names": {axis}}):
+                run = mapped(lambda b, a=axis: b + lax.axis_index(a), mesh, P(axis), P(axis), **options)
+                on_each_device(
+                    run(zeros), numbers, f"the place along {axis} of {mesh.axis_names} {options or ''}"
+                )
+        first, last = mesh.axis_names[0], mesh.axis_names[-1]
+
+        def inner(b, first=first, last=last):
+            both = lax.psum(b, (first, last))
+            return both, lax.psum(b, last), lax.axis_index(last) + 0 * b
+
+        def outer(b, last=last, inner=inner):
+            run = jax.shard_map(
+                inner, in_specs=P(None, last), out_specs=(P(), P(), P(None, last)), axis_names={last}
+            )
+            return run(b)
+
+        run = mapped(outer, mesh, P(first), (P(), P(first), P(first)), axis_names={first})
+        rows, columns = mesh.shape[first], mesh.shape[last]
+        given = mixed((rows, columns), 97, 7).astype(np.int32)
+        both, one, place = run(given)
+        expect(
+            np.asarray(both),
+            given.sum(keepdims=True, dtype=np.int32),
+            f"a sum over both regions' axes of {mesh.axis_names}",
+        )
+        expect(
+            np.asarray(one), given.sum(1, keepdims=True, dtype=np.int32), "a sum over the inner region's axis"
+        )
+        expect(
+            np.asarray(place),
+            np.broadcast_to(np.arange(columns, dtype=np.int32), given.shape),
+            "the inner place",
+        )
+
+
+def _mixed_places(line, grid):
+    """Functions of several arrays that lie differently on a mesh with an axis that some of them do not use, in one
+    program and eagerly."""
+    n = grid.size
+    a = mixed((2 * n, 4), 9).astype(np.float32)
+    b = mixed((2 * n, 4), 7, 3).astype(np.float32) + 1
+    rows = (mixed((n,), 2 * n, 7)).astype(np.int32)
+    flags = mixed((2 * n, 4), 3, 2) == 1
+
+    def written(x, update, ids):
+        out = x.copy()
+        for i, row in zip(ids, update, strict=True):
+            out[i] += row
+        return out
+
+    functions = {
+        "concatenate": (lambda a, b, r, f: jnp.concatenate([a, b, a[:1]]), np.concatenate([a, b, a[:1]])),
+        "concatenate columns": (lambda a, b, r, f: jnp.concatenate([b, a], 1), np.concatenate([b, a], 1)),
+        "stack": (lambda a, b, r, f: jnp.stack([a, b], 1), np.stack([a, b], 1)),
+        "where": (lambda a, b, r, f: jnp.where(f, a, b), np.where(flags, a, b)),
+        "a sum": (lambda a, b, r, f: a + 2 * b, a + 2 * b),
+        "a product": (lambda a, b, r, f: jnp.dot(a, b.T), a @ b.T),
+        "another product": (lambda a, b, r, f: jnp.dot(a.T, b), a.T @ b),
+        "rows": (lambda a, b, r, f: a[r], a[rows]),
+        "added rows": (lambda a, b, r, f: a.at[r].add(b[: len(rows)]), written(a, b[: len(rows)], rows)),
+        "an update": (lambda a, b, r, f: lax.dynamic_update_slice(a, b[:3], (r[0], 0)), None),
+        "even rows": (lambda a, b, r, f: a.at[::2].set(b[::2]), None),
+        "a clamp": (
+            lambda a, b, r, f: lax.clamp(jnp.float32(2), a - b, jnp.float32(5)),
+            np.clip(a - b, 2, 5),
+        ),
+        "a scan": (
+            lambda a, b, r, f: lax.scan(lambda c, v: (c + v[0] * v[1], c), 0 * a[0], (a, b))[0],
+            (a * b).sum(0),
+        ),
+    }
+    updated, evens = a.copy(), a.copy()
+    start = min(int(rows[0]), len(a) - 3)
+    updated[start : start + 3] = b[:3]
+    evens[::2] = b[::2]
+    answers = {name: right for name, (_, right) in functions.items()} | {
+        "an update": updated,
+        "even rows": evens,
+    }
+    places = [
+        (P(), P("x"), P(), P("x")),
+        (P("y"), P(), P("x"), P()),
+        (P("x"), P(None, "y"), P("y"), P("y")),
+        (P(("x", "y")), P("y"), P(), P(None, "y")),
+        (P(None, "y"), P(None, "y"), P("x"), P("x")),
+    ]
+    with jax.default_matmul_precision("highest"):
+        for specs in places:
+            given = [placed(grid, v, *s) for v, s in zip((a, b, rows, flags), specs, strict=True)]
+
+            def all_of(*given):
+                return {name: f(*given) for name, (f, _) in functions.items()}
+
+            found = jax.jit(all_of)(*given)
+            for name, right in answers.items():
+                on_each_device(found[name], right, f"{name} of arrays over {specs}")
+            for name in (
+                "concatenate",
+                "concatenate columns",
+                "where",
+                "a sum",
+                "a product",
+                "rows",
+                "even rows",
+            ):
+                on_each_device(
+                    functions[name][0](*given), answers[name], f"{name} of arrays over {specs}, eagerly,"
+                )
+    # A row of 1,024 numbers and more is written otherwise than a short one.
+    wide = mixed((2 * n, 1024), 97, 7).astype(np.float32)
+    right = wide.copy()
+    right[::2] = 0
+    for spec in (P("x"), P(("y", "x")), P(None, "y")):
+        found = jax.jit(lambda v: v.at[::2].set(0))(placed(grid, wide, *spec))
+        on_each_device(found, right, f"even rows of 1,024 numbers over {spec} that are set")
+
+
+def _wide_numbers(line, grid):
+    """Numbers of 64 bits that `out_sharding` places: ranges, grids and constants over Explicit axes."""
+    n = 2 * grid.size
+    with jax.enable_x64(True):
+        typed = explicit(grid)
+        with jax.set_mesh(typed):
+            for kind in (np.int64, np.uint64, np.float64, np.int32):
+                for spec in (P("x"), P("y"), P(("x", "y")), P()):
+                    makers = {
+                        "arange": (
+                            lambda k, s: jnp.arange(n, dtype=k, out_sharding=s),
+                            np.arange(n, dtype=kind),
+                        ),
+                        "a range by steps": (
+                            lambda k, s: jnp.arange(5, 5 + 3 * n, 3, dtype=k, out_sharding=s),
+                            np.arange(5, 5 + 3 * n, 3, dtype=kind),
+                        ),
+                        "iota": (
+                            lambda k, s: lax.broadcasted_iota(
+                                k, (n, 4), 0, out_sharding=P(*s, None) if len(s) else s
+                            ),
+                            np.broadcast_to(np.arange(n, dtype=kind)[:, None], (n, 4)),
+                        ),
+                        "full": (lambda k, s: jnp.full((n,), 7, k, out_sharding=s), np.full((n,), 7, kind)),
+                    }
+                    for name, (make, right) in makers.items():
+                        for way, call in (("eager", make), ("jitted", jax.jit(make, static_argnums=(0, 1)))):
+                            found = call(kind, spec)
+                            on_each_device(
+                                found, np.asarray(right), f"{way} {name} of {kind.__name__} over {spec}"
+                            )
+
+
+RULES_OF_ARRAYS: dict[str, Callable[..., None]] = {
+    "read_parts": _read_parts,
+    "copies": _copies,
+    "moves": _moves,
+    "parts": _parts,
+    "region_axes": _region_axes,
+    "mixed_places": _mixed_places,
+    "wide_numbers": _wide_numbers,
+}
