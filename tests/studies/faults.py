@@ -49,6 +49,7 @@ def load_families() -> None:
         "every_transform",
         "cut_arrays",
         "small_rules",
+        "more_rules",
         "unreduced_values",
         "varying_results",
     )

@@ -72,6 +72,10 @@ def run_jitted(mesh, a, x):
     return jax.jit(over(mesh, a))(x)
 
 
+def _jitted(mesh, a, x):
+    return run_jitted(mesh, a, x)
+
+
 def _eager(mesh, a, x):
     return over(mesh, a)(x)
 
@@ -363,7 +367,7 @@ def _smap(mesh, a, x):
 
 FORMS: dict[str, Callable[..., Any]] = {
     "eager": _eager,
-    "jitted": run_jitted,
+    "jitted": _jitted,
     "unchecked_eager": _unchecked_eager,
     "host_input": _host_input,
     "partial": _partial,

@@ -43,7 +43,8 @@ def specs_of(mesh: Any) -> Iterator[P]:
 
 
 def _matrix(mesh: Any) -> np.ndarray:
-    return mixed((2 * mesh.size, 2 * mesh.size), 97, 7).astype(np.int32)
+    side = (2 if mesh.size > 3 else 8) * mesh.size
+    return mixed((side, side), 97, 7).astype(np.int32)
 
 
 def _read_parts(line, grid):
@@ -89,6 +90,16 @@ def _copies(line, grid):
             seen = read()
             wrong(seen.flags.writeable, f"what NumPy reads of an array over {spec} can be written")
         expect(np.asarray(x), host, f"an array over {spec} that NumPy read")
+    rows = jax.pmap(lambda v: v + 1)(np.ones((jax.local_device_count(), 64), np.float32))
+    run = jax.pmap(lambda k, a, b: (k * a, b + 1), static_broadcasted_argnums=0, donate_argnums=1)
+    for factor in (2, 3):
+        one, other = rows + 0, rows + 0
+        found = run(factor, one, other)[0]
+        expect(np.asarray(found), np.full_like(rows, 2 * factor), f"pmap with the static number {factor}")
+        gone = (one.is_deleted(), other.is_deleted())
+        wrong(
+            gone[1] or not gone[0], f"pmap that donates its second of three arguments deletes {gone} of two"
+        )
 
 
 def _moves(line, grid):
@@ -219,7 +230,7 @@ def _region_axes(line, grid):
 def _mixed_places(line, grid):
     """Functions of several arrays that lie differently on a mesh with an axis that some of them do not use, in one
     program and eagerly."""
-    n = grid.size
+    n = grid.size * (1 if grid.size > 3 else 4)
     a = mixed((2 * n, 4), 9).astype(np.float32)
     b = mixed((2 * n, 4), 7, 3).astype(np.float32) + 1
     rows = (mixed((n,), 2 * n, 7)).astype(np.int32)
@@ -331,12 +342,37 @@ def _wide_numbers(line, grid):
                             )
 
 
+def _region_slopes(line, grid):
+    """Gradients of sums over each choice of axes in regions over two and three axes, with check_vma and without."""
+    for mesh in (grid, cube(line)):
+        names = mesh.axis_names
+        host = (mixed(mesh.devices.shape, 9, 7) - 4).astype(np.float32)
+        for count in range(1, len(names) + 1):
+            for axes in itertools.combinations(names, count):
+                over = tuple(names.index(a) for a in axes)
+                total = np.broadcast_to(host.sum(over, keepdims=True), host.shape)
+                size = math.prod(mesh.shape[a] for a in axes)
+                left = P(*(None if a in axes else a for a in names))
+                for spec, check, factor in ((left, True, 1), (P(*names), False, size)):
+                    run = jax.shard_map(
+                        lambda b, axes=axes: lax.psum(b, axes) ** 2,
+                        mesh=mesh,
+                        in_specs=P(*names),
+                        out_specs=spec,
+                        check_vma=check,
+                    )
+                    found = jax.jit(jax.grad(lambda x, f=run: f(x).sum()))(host)
+                    what = f"the gradient of a squared sum over {axes} of {names}, check_vma={check},"
+                    expect(np.asarray(found), (2 * factor * total).astype(np.float32), what)
+
+
 RULES_OF_ARRAYS: dict[str, Callable[..., None]] = {
     "read_parts": _read_parts,
     "copies": _copies,
     "moves": _moves,
     "parts": _parts,
     "region_axes": _region_axes,
+    "region_slopes": _region_slopes,
     "mixed_places": _mixed_places,
     "wide_numbers": _wide_numbers,
 }

@@ -173,8 +173,8 @@ def _running_pairs(line, grid):
 
 
 def _reductions(line, grid):
-    """Reductions of halves that a mask cuts, weighted sums of exponentials, modes along each axis, cumulative sums into
-    another dtype, and keys that are split into shapes."""
+    """Reductions of halves that a mask cuts, weighted sums of exponentials, modes along each axis, the largest of
+    rows, running sums into another dtype, and keys that are split into shapes."""
     n = line.size
     members: dict[str, Any] = {}
     for kind in (jnp.bfloat16, np.float16):
@@ -195,7 +195,6 @@ def _reductions(line, grid):
             },
             host.astype(kind),
             mask,
-            most=2,
         )
     x = (mixed((2 * n, 4), 5) - 2).astype(np.float32)
     x[::3] = -np.inf
@@ -234,6 +233,13 @@ def _reductions(line, grid):
             mode_of(whole, axis),
         )
     hold(line, grid, members, whole, flags)
+    numbers = mixed((2 * n, 2 * n), 997, 389).astype(np.int32)
+    largest = {}
+    for k in range(1, min(4, 2 * n + 1)):
+        first = np.argsort(-numbers, 1, kind="stable")[:, :k].astype(np.int32)
+        right = (np.take_along_axis(numbers, first, 1), first)
+        largest[f"the largest {k}"] = (lambda x, k=k: lax.top_k(x, k), right)
+    hold(line, grid, largest, numbers)
     for group in _running(flags):
         hold(line, grid, group, flags)
     key = jax.random.key(3)

@@ -158,7 +158,7 @@ def _computed_again(line, grid):
         "dots": jax.checkpoint_policies.checkpoint_dots,
         "nothing": jax.checkpoint_policies.nothing_saveable,
     }
-    for where, mesh, spec in (("rows", line, P("d")), ("both axes", grid, P("y", "x"))):
+    for where, mesh, spec in (("rows", line, P("d")), ("both axes", grid, P("x", "y"))):
         given = placed(mesh, x, *spec)
         for name, policy in policies.items():
             again = jax.checkpoint(dropped, policy=policy)

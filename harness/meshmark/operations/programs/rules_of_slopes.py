@@ -208,7 +208,7 @@ def _gradients(line, grid):
             ct = jnp.broadcast_to(fine, (len(x), 2))
             return pull(ct if left else ct.T)[0]
 
-        for mesh, spec in ((line, P("d")), (grid, P("y", "x"))):
+        for mesh, spec in ((line, P("d")), (grid, P("x", "y"))):
             found = jax.jit(pulled)(placed(mesh, halves, *spec))
             expect(
                 np.asarray(found).astype(np.float32),

@@ -117,7 +117,7 @@ def _stored(line, grid):
             expect(np.asarray(pair[1]), 2 * a, f"the second result in {kind}")
     square = mixed((2 * n, 2 * n), 9).astype(np.float32)
     compiled = jax.jit(lambda v: v + 1).lower(placed(line, square, "d")).compile()
-    for spec in (P(None, "d"), P()):
+    for spec in (P(None, "d"), P()) if n > 1 else ():
         refused(
             f"a compiled program's argument over {spec} instead of ('d',)",
             "(?i)sharding|compiled",
@@ -162,6 +162,19 @@ def _stored(line, grid):
         for name, f in members.items():
             spec = jax.jit(f)(x).sharding.spec
             wrong(not len(spec) or spec[0] != "x", f"{name} of an array over ('x',) lies over {spec}")
+        size = 2 * grid.size
+        one = placed(typed, np.ones((2, 3, size), np.float32), None, None, "x")
+        other = placed(typed, np.ones((2, size, 3), np.float32), None, "x", None)
+        if typed.shape["x"] > 1:
+            for name, f in (
+                ("matmul", jnp.matmul),
+                ("einsum", lambda a, b: jnp.einsum("bij,bjk->bik", a, b)),
+            ):
+                refused(
+                    f"a batched {name} along a dimension that both arrays cut",
+                    "(?i)ambiguous",
+                    lambda f=f: jax.jit(f)(one, other),
+                )
 
 
 def _grouped(line: Any, host: np.ndarray) -> None:
