@@ -32,7 +32,7 @@ def _send_nothing(mesh: Any, functions: dict[str, tuple[Callable[..., Any], np.n
         place = NamedSharding(mesh, spec)
         for name, (f, given) in functions.items():
             x = jax.ShapeDtypeStruct(given.shape, given.dtype, sharding=place)
-            text = jax.jit(f).lower(x).compile().as_text()
+            text = jax.jit(f).lower(x).compile().as_text() or ""
             sends = [w for w in SENDS if w in text]
             wrong(bool(sends), f"{name} of an array over {spec} sends data by {', '.join(sends)}")
 
