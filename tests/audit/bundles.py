@@ -18,8 +18,9 @@ from functools import cache, lru_cache
 from typing import Any
 from unittest.mock import patch
 
+from meshmark import __version__
 from meshmark.levels import counters, statements
-from meshmark.publish import field_checks, file_checks, totals, validate
+from meshmark.publish import field_checks, file_checks, origin, totals, validate
 from meshmark.publish.bundles import Bundle, File
 from meshmark.publish.lines import as_records
 from meshmark.publish.review import Review
@@ -211,7 +212,7 @@ def sealed(one: Honest, files: Files, product: Line) -> Bundle:
         statement = statements.statement(judged).to_json()
     except (statements.LevelError, ValueError, KeyError, TypeError, AttributeError):
         pass  # no line of a record file, which the schema says, or no level
-    manifest = {"schema": 1, "totals": summed, "statement": statement}
+    manifest = {"schema": 1, "made_by": f"meshmark {__version__}", "totals": summed, "statement": statement}
     manifest["files"] = {
         name: {"sha256": hashlib.sha256(file.data).hexdigest(), "bytes": len(file.data)}
         for name, file in made.files.items()
@@ -263,7 +264,9 @@ def review(one: Honest, change: Change, kind: str, name: str = "") -> tuple[list
     bundle = sealed(one, files, product)
     if made_false:
         _spoil(bundle, *made_false)
-    with patch.object(validate, "Review", _First), patch.object(counters, "read_counters", _COUNTERS):
+    # A part is judged as a new product: the main branch has whole ones under these names.
+    new = patch.object(origin, "files_before", lambda place: {})
+    with new, patch.object(validate, "Review", _First), patch.object(counters, "read_counters", _COUNTERS):
         try:
             return [], validate.check_product(bundle).notes
         except Refused as first:

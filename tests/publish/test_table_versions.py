@@ -91,7 +91,9 @@ def test_counters_are_not_held_against_an_older_program(tmp_path, monkeypatch):
         for version in (1, 2):
             run = run_line(facts=facts(num_devices=8), table=version)
             path = submissions.write(tmp_path / f"{recompiled}{version}.jsonl", [run, *lines])
-            found = check_product(submit.bundled([path], replace(submissions.WANTED, level=""))).complaints
+            found = check_product(
+                submit.bundled([path], replace(submissions.WANTED, name="cpu-8", level=""))
+            ).complaints
             assert (found == []) is (recompiled and version == 1), found
 
 
