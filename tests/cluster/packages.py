@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,24 @@ def install(programs: dict[str, str]) -> list[str]:
 
     The packages that were installed are returned. Raises Missing with apt-get's last lines.
     """
+    if all(map(found, programs)):
+        return []
+    with one_at_a_time():
+        return _install(programs)
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Workers of pytest-xdist ask for the same packages at once: the others wait, and then find them."""
+    with open(Path(tempfile.gettempdir()) / "meshmark-packages.lock", "w") as lock:
+        if os.name == "posix":
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _install(programs: dict[str, str]) -> list[str]:
     packages = sorted({package for program, package in programs.items() if not found(program)})
     if not packages:
         return []
