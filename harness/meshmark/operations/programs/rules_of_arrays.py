@@ -167,64 +167,65 @@ def _parts(line, grid):
                 wrong(bool(bad), f"the replicas of an array over {spec} have the numbers {bad}")
 
 
+def _number_of(mesh: Any, part: Any) -> int:
+    """The number of blocks along a dimension that this part of a spec cuts."""
+    return math.prod(mesh.shape[a] for a in ((part,) if isinstance(part, str) else part or ()))
+
+
+def _judge_specs(mesh: Any, specs: Iterator[P]) -> None:
+    """In and out specs over the axes in each order, and sums of the blocks over their axes."""
+    side = 2 * mesh.size
+    host = mixed((side, side), 97, 7).astype(np.int32)
+    for spec in specs:
+        on_each_device(mapped(lambda b: 2 * b, mesh, spec, spec)(host), 2 * host, f"a region over {spec}")
+        axes = tuple(a for part in spec if part for a in ((part,) if isinstance(part, str) else part))
+        if not axes:
+            continue
+        rows, columns = (_number_of(mesh, part) for part in (*spec, None)[:2])
+        right = host.reshape(rows, -1, columns, side // columns).sum((0, 2), dtype=np.int32)
+        total = mapped(lambda b, axes=axes: lax.psum(b, axes), mesh, spec, P())
+        on_each_device(total(host), right, f"a sum over {axes} of blocks over {spec}")
+
+
+def _judge_places(mesh: Any) -> None:
+    """The place of a block along each axis, in regions over all axes and over that one."""
+    for axis in mesh.axis_names:
+        size = mesh.shape[axis]
+        numbers = np.arange(size, dtype=np.int32).repeat(2)
+        for options in ({}, {"axis_names": {axis}}):
+            run = mapped(lambda b, a=axis: b + lax.axis_index(a), mesh, P(axis), P(axis), **options)
+            what = f"the place along {axis} of {mesh.axis_names} {options or ''}"
+            on_each_device(run(np.zeros(2 * size, np.int32)), numbers, what)
+
+
+def _judge_nested(mesh: Any) -> None:
+    """Sums over the axes of two regions, one inside of the other, and the place in the inner one."""
+    first, last = mesh.axis_names[0], mesh.axis_names[-1]
+
+    def inner(b):
+        return lax.psum(b, (first, last)), lax.psum(b, last), lax.axis_index(last) + 0 * b
+
+    def outer(b):
+        specs = {"in_specs": P(None, last), "out_specs": (P(), P(), P(None, last))}
+        return jax.shard_map(inner, axis_names={last}, **specs)(b)
+
+    run = mapped(outer, mesh, P(first), (P(), P(first), P(first)), axis_names={first})
+    given = mixed((mesh.shape[first], mesh.shape[last]), 97, 7).astype(np.int32)
+    both, one, place = map(np.asarray, run(given))
+    what = f"of regions over {first} and {last} of {mesh.axis_names}"
+    expect(both, given.sum(keepdims=True, dtype=np.int32), f"a sum over both axes {what}")
+    expect(one, given.sum(1, keepdims=True, dtype=np.int32), f"a sum over the inner axis {what}")
+    numbers = np.broadcast_to(np.arange(given.shape[1], dtype=np.int32), given.shape)
+    expect(place, numbers, f"the inner place {what}")
+
+
 def _region_axes(line, grid):
-    """In and out specs of a shard_map over the axes in each order, the place of a block among them, and sums over each
-    choice of axes, in regions over all, over some, and one inside of another."""
+    """Specs, places and sums in regions over all axes, over some, and one inside of another."""
+    _judge_specs(grid, specs_of(grid))
+    _judge_specs(cube(line), itertools.islice(specs_of(cube(line)), 0, None, 3))
     for mesh in (grid, cube(line)):
-        host = mixed((2 * mesh.size, 2 * mesh.size), 97, 7).astype(np.int32)
-        for spec in itertools.islice(specs_of(mesh), 0, None, 1 if mesh is grid else 3):
-            again = mapped(lambda b: 2 * b, mesh, spec, spec)
-            on_each_device(again(host), 2 * host, f"a region over {spec}")
-            axes = tuple(a for part in spec if part for a in ((part,) if isinstance(part, str) else part))
-            if not axes:
-                continue
-            total = mapped(lambda b, axes=axes: lax.psum(b, axes), mesh, spec, P(), check_vma=True)
-            parts = [
-                math.prod(mesh.shape[a] for a in ((p,) if isinstance(p, str) else p or ()))
-                for p in (*spec, None, None)
-            ][:2]
-            right = host.reshape(parts[0], -1, parts[1], 2 * mesh.size // parts[1]).sum(
-                (0, 2), dtype=np.int32
-            )
-            on_each_device(total(host), right, f"a sum over {axes} of blocks over {spec}")
-        for axis in mesh.axis_names:
-            size = mesh.shape[axis]
-            zeros = np.zeros(2 * size, np.int32)
-            numbers = np.arange(size, dtype=np.int32).repeat(2)
-            for options in ({}, {"axis_names": {axis}}):
-                run = mapped(lambda b, a=axis: b + lax.axis_index(a), mesh, P(axis), P(axis), **options)
-                on_each_device(
-                    run(zeros), numbers, f"the place along {axis} of {mesh.axis_names} {options or ''}"
-                )
-        first, last = mesh.axis_names[0], mesh.axis_names[-1]
-
-        def inner(b, first=first, last=last):
-            both = lax.psum(b, (first, last))
-            return both, lax.psum(b, last), lax.axis_index(last) + 0 * b
-
-        def outer(b, last=last, inner=inner):
-            run = jax.shard_map(
-                inner, in_specs=P(None, last), out_specs=(P(), P(), P(None, last)), axis_names={last}
-            )
-            return run(b)
-
-        run = mapped(outer, mesh, P(first), (P(), P(first), P(first)), axis_names={first})
-        rows, columns = mesh.shape[first], mesh.shape[last]
-        given = mixed((rows, columns), 97, 7).astype(np.int32)
-        both, one, place = run(given)
-        expect(
-            np.asarray(both),
-            given.sum(keepdims=True, dtype=np.int32),
-            f"a sum over both regions' axes of {mesh.axis_names}",
-        )
-        expect(
-            np.asarray(one), given.sum(1, keepdims=True, dtype=np.int32), "a sum over the inner region's axis"
-        )
-        expect(
-            np.asarray(place),
-            np.broadcast_to(np.arange(columns, dtype=np.int32), given.shape),
-            "the inner place",
-        )
+        _judge_places(mesh)
+        _judge_nested(mesh)
 
 
 def _mixed_places(line, grid):
