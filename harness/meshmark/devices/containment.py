@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contains cases that kill or hang their process, and turns each into a verdict.
 
-In a worker, file descriptor 2 is a separate file, and `faulthandler.dump_traceback_later` ends the process when a
-case is past its deadline. Its watchdog is a native thread that needs no GIL, so it also ends code that holds the GIL
-or never returns. But a case can cancel that timer, and in a stopped process no thread runs. So the worker also writes
-the time until which it may be silent into a file (`Clock`), and the controller ends a worker that is late (`Overseer`).
+In a worker, file descriptor 2 is a separate file, and a watchdog ends the process when a case is past its deadline
+(`meshmark.devices.watchdog`). But a case can cancel its timer, and in a stopped process no thread runs. So the worker
+also writes the time until which it may be silent into a file (`Clock`), and the controller ends a worker that is late
+(`Overseer`).
 `post_mortem` reads what a dead worker left: the signal, whether a deadline ended it, and the end of its standard error.
 A worker ends with its controller: on Linux at once, on other systems when its pipe is closed, or at its deadline at the
 latest. Posix only; on Windows the signal is unknown.
@@ -13,23 +13,20 @@ latest. Posix only; on Windows the signal is unknown.
 from __future__ import annotations
 
 import ctypes
-import faulthandler
 import os
 import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import IO, Protocol
+from typing import IO
 
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import Line
 from meshmark.devices import offspring
-from meshmark.devices.starvation import Starvation
 
 DEADLINE = 20.0
 """Seconds that a case may take on a backend with a fast first compile; far below XLA's own 60."""
@@ -66,13 +63,6 @@ _THREAD = re.compile(r"^(?:Current thread|Thread) .*", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
 
 
-class Silence(Protocol):
-    """Receives the time for which this process may be silent."""
-
-    def within(self, seconds: float) -> None:
-        """Allow silence for this many seconds from now on; `math.inf`: for ever."""
-
-
 class Clock:
     """A small file with the time until which a process may be silent, in seconds of the monotonic clock, which all
     processes of a machine share. Its length never changes, so a full disk does not matter."""
@@ -93,42 +83,6 @@ def read_clock(path: Path) -> float:
         return float(path.read_bytes())
     except (OSError, ValueError):
         return float("inf")
-
-
-@dataclass
-class Watchdog:
-    """Ends this process when a case is past its deadline, after writing the stacks of all threads."""
-
-    seconds: float
-    stream: IO[str]
-    clock: Silence | None = None
-    """Ends this process from outside if it is silent for too long."""
-    starvation: Starvation | None = None
-    """Stretches the deadline of a case where the machine gives this process little of its processors."""
-
-    @contextmanager
-    def over(self, seconds: float = 0.0) -> Iterator[None]:
-        """Watch one case, or work that may take `seconds`. Standard error is emptied first, so that all of it belongs
-        to this case."""
-        with suppress(OSError, ValueError):  # a case before may have closed it
-            os.ftruncate(self.stream.fileno(), 0)
-        limit = seconds or self._deadline()
-        self.silent(limit)
-        faulthandler.dump_traceback_later(limit, exit=True, file=self.stream)
-        try:
-            with offspring.ended_after():
-                yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
-            self.silent(BETWEEN)
-
-    def _deadline(self) -> float:
-        return stretched(self.seconds, BRISK * self.starvation.factor()) if self.starvation else self.seconds
-
-    def silent(self, seconds: float) -> None:
-        """Tell the controller for how many seconds this process may be silent."""
-        if self.clock:
-            self.clock.within(seconds)
 
 
 @dataclass

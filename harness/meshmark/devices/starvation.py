@@ -1,56 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how much longer work takes in this process because other processes use the processors.
+"""Measures how much of the passing time this process could work, where other processes use the processors too.
 
 A deadline means seconds of work. On an overloaded machine threads wait for a processor, and a compilation of 3 seconds
 takes 20. Linux counts the running and the waiting time of each thread, in nanoseconds: /proc/PID/task/TID/schedstat
-(Documentation/scheduler/sched-stats.rst in its sources). On other systems the factor is 1."""
+(Documentation/scheduler/sched-stats.rst in its sources). Threads that sleep do not count, so a case that waits for what
+never comes passes its deadline as on a quiet machine. On other systems all time counts as work."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
-LEAST = 0.5
-"""Seconds of processor time, of all threads, between two looks. A smaller number does not predict the next seconds."""
+from meshmark.devices import offspring
+
+LEAST = 0.1
+"""The smallest share of the passing time in which threads run or wait for a processor. Below it the process sleeps, and
+nothing holds it up."""
+
+SLOWEST = 0.1
+"""The smallest share that is believed. So a case is ended after ten times its deadline at the latest: a case with more
+threads than processors makes its own threads wait."""
+
+
+def with_descendants() -> Iterable[int]:
+    """This process, and all that descend from it."""
+    return {os.getpid(), *(offspring.descendants() if offspring.has_children() else ())}
 
 
 @dataclass
 class Starvation:
-    """Measures the factor of one process, between calls of `factor`."""
+    """Measures the share between two looks."""
 
-    tasks: Path = Path("/proc/self/task")
-    used: Callable[[], float] = time.process_time
-    """Seconds that this process has run, of all threads."""
-    _used: float = -LEAST
-    _ran: float = 0.0
-    _waited: float = 0.0
-    _factor: float = 1.0
+    processes: Callable[[], Iterable[int]] = with_descendants
+    root: Path = Path("/proc")
+    _threads: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """(nanoseconds running, nanoseconds waiting) of each thread at the last look."""
 
-    def factor(self) -> float:
-        """(time running + time waiting for a processor) / time running, since the measurement before; at least 1.
+    def share(self, seconds: float) -> float:
+        """time running / (time running + time waiting for a processor), of all threads, since the last look.
 
-        Each of dozens of threads has a file. They are read only after LEAST more seconds of processor time; until then
-        the last factor is returned.
+        seconds: the time since the last look. At the first look, threads count from their start.
         """
-        used = self.used()
-        if used - self._used < LEAST:
-            return self._factor
-        self._used = used
-        ran, waited = self._read()
-        if ran - self._ran >= LEAST:
-            self._factor = 1.0 + max(0.0, waited - self._waited) / (ran - self._ran)
-            self._ran, self._waited = ran, waited
-        return self._factor
-
-    def _read(self) -> tuple[float, float]:
-        """Seconds that all threads ran, and waited for a processor."""
+        before, self._threads = self._threads, self._read()
         ran = waited = 0
-        try:
-            for task in self.tasks.iterdir():
-                own, queued, _ = (task / "schedstat").read_text().split()
-                ran, waited = ran + int(own), waited + int(queued)
-        except (OSError, ValueError):  # another system, or a thread that has just ended
-            return self._ran, self._waited
-        return ran / 1e9, waited / 1e9
+        for thread, (running, waiting) in self._threads.items():
+            old = before.get(thread, (0, 0))
+            ran, waited = ran + max(0, running - old[0]), waited + max(0, waiting - old[1])
+        if ran + waited < LEAST * seconds * 1e9:
+            return 1.0
+        return max(SLOWEST, ran / (ran + waited))
+
+    def _read(self) -> dict[str, tuple[int, int]]:
+        found = {}
+        for pid in self.processes():
+            with suppress(OSError):  # another system, or a process that has just ended
+                for task in (self.root / str(pid) / "task").iterdir():
+                    with suppress(OSError, ValueError):
+                        ran, waited, _ = (task / "schedstat").read_text().split()
+                        found[f"{pid}/{task.name}"] = int(ran), int(waited)
+        return found

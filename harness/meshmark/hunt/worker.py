@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from meshmark.devices import containment
+from meshmark.devices.starvation import Starvation
+from meshmark.devices.watchdog import Watchdog
 
 MARK = "meshmark-hunt "
 """The start of each line that is an answer."""
@@ -30,7 +32,7 @@ def main() -> None:
     topology = sys.argv[5] if len(sys.argv) > 5 else ""
     containment.belong_to(int(controller))
     stream = containment.own_stderr(Path(directory), name)
-    watchdog = containment.Watchdog(float(deadline), stream)
+    watchdog = Watchdog(float(deadline), stream, starvation=Starvation())
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

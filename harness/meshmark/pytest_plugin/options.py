@@ -104,7 +104,7 @@ def add_options(parser: pytest.Parser) -> None:
         default=containment.DEADLINE,
         metavar="SECONDS",
         help="a case that takes longer is a hang; stretched if the backend's first compile takes more than"
-        f" {containment.BRISK:.0f} s, and if other programs keep the processors busy"
+        f" {containment.BRISK:.0f} s; seconds in which the case waits for a processor do not count"
         f" (default {containment.DEADLINE:.0f})",
     )
     add(

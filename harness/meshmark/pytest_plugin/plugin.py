@@ -8,7 +8,6 @@ one per core on CPU, one on any other backend. `-n 0` runs in one process, which
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import math
 import os
@@ -24,6 +23,8 @@ from meshmark.core import scratch, steady, text
 from meshmark.core.errors import BadInput
 from meshmark.devices import containment, environment, sharing
 from meshmark.devices.facts import Facts
+from meshmark.devices.starvation import Starvation
+from meshmark.devices.watchdog import Watchdog
 from meshmark.pytest_plugin import expecting, expressions, guard, worker
 from meshmark.pytest_plugin.choosing import choose, find_places
 from meshmark.pytest_plugin.controller import Controller, blame, matches_nothing, under_test
@@ -213,7 +214,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[WATCHDOG] = None
     alone = RANK not in config.stash and not _has_workers(config)
     if alone and (watching := config.stash.get(GUARD, None)):
-        config.stash[WATCHDOG] = containment.Watchdog(config.getoption("deadline"), watching.stream, watching)
+        config.stash[WATCHDOG] = Watchdog(
+            config.getoption("deadline"), watching.stream, watching, Starvation()
+        )
     if handed is not None:
         data = json.loads(handed)
         choose(config, list(map(Facts.from_json, data["places"])))
@@ -343,7 +346,8 @@ def pytest_runtest_logfinish(nodeid: str) -> Iterator[None]:
 
 def pytest_enter_pdb(config: pytest.Config) -> None:
     """A debugger waits for a person, so no deadline applies."""
-    faulthandler.cancel_dump_traceback_later()
+    if watchdog := config.stash[WATCHDOG]:
+        watchdog.rest()
     worker.silent(math.inf)
     if watching := config.stash.get(GUARD, None):
         watching.within(math.inf)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from meshmark.core.steady import Steady
-from meshmark.devices import containment
 from meshmark.devices.facts import Facts
+from meshmark.devices.watchdog import Watchdog
 from meshmark.levels.expectations import Expectations
 from meshmark.operations.selection import Selection
 from meshmark.pytest_plugin import guard
@@ -40,7 +40,7 @@ ITEM = pytest.StashKey[pytest.Item]()
 """The test that runs now."""
 WORKERS = pytest.StashKey[Path]()
 """The directory of the workers: their process ids and standard errors."""
-WATCHDOG = pytest.StashKey[containment.Watchdog | None]()
+WATCHDOG = pytest.StashKey[Watchdog | None]()
 """In a worker: the watchdog that ends it when a case is past its deadline."""
 CONTROLLER = pytest.StashKey[Any]()
 """The meshmark.pytest_plugin.controller.Controller of this session."""

@@ -11,6 +11,7 @@ import pytest
 from meshmark.core import saying
 from meshmark.devices import containment, offspring
 from meshmark.devices.starvation import Starvation
+from meshmark.devices.watchdog import Watchdog
 from meshmark.pytest_plugin.stashed import JUDGED, WATCHDOG, WORKERS
 
 _clock: containment.Clock | None = None
@@ -25,7 +26,7 @@ def begin_worker(config: Any, controller: int) -> None:
     offspring.adopt()
     stream = containment.own_stderr(directory, name)
     _clock = containment.Clock(directory / f"{name}.until")
-    config.stash[WATCHDOG] = containment.Watchdog(config.getoption("deadline"), stream, _clock, Starvation())
+    config.stash[WATCHDOG] = Watchdog(config.getoption("deadline"), stream, _clock, Starvation())
     for plugin in config.pluginmanager.get_plugins():
         if hasattr(plugin, "sendevent"):
             plugin.sendevent = _safely(plugin.sendevent)

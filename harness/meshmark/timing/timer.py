@@ -29,6 +29,7 @@ from meshmark.core.installation import digest_package
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import Line, worst
 from meshmark.devices import containment, probe, surroundings
+from meshmark.devices.watchdog import Watchdog
 from meshmark.judge.checks import Judge
 from meshmark.judge.self_test import prove
 from meshmark.operations import cases
@@ -139,7 +140,7 @@ def rounded_ends(taken: Sampled) -> list[float]:
 class Timing:
     """Times the cells of one job in this process."""
 
-    def __init__(self, job: Job, watchdog: containment.Watchdog | None) -> None:
+    def __init__(self, job: Job, watchdog: Watchdog | None) -> None:
         self.job, self.watchdog = job, watchdog
         self.clock = Watch()
         self.devices = tuple(jax.devices())
@@ -326,9 +327,7 @@ def main() -> int:
     watchdog = None
     if job.directory:
         containment.belong_to(job.controller)
-        watchdog = containment.Watchdog(
-            job.deadline, containment.own_stderr(Path(job.directory), f"timer{job.process}")
-        )
+        watchdog = Watchdog(job.deadline, containment.own_stderr(Path(job.directory), f"timer{job.process}"))
     jax.config.update("jax_enable_compilation_cache", False)  # compile time is a result
     with watchdog.over(containment.START) if watchdog else nullcontext():
         say(facts=probe.facts().to_json())
