@@ -37,7 +37,7 @@ from meshmark.operations.programs.forms import ProgramForm
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 19
+TABLE_VERSION = 20
 """The version of the table that the code describes. Run lines name it as `table`."""
 
 
@@ -155,6 +155,11 @@ def _with_other_numbers(case: Case) -> bool:
 
 
 CHANGES: dict[int, TableChange] = {
+    20: TableChange(
+        "calls of NumPy's functions with their options; small rules of rows that are read, functions over hosts, context"
+        " meshes, donated results, open constraints, stored shardings, places of narrow types, numbers that a narrower"
+        " type can't hold, signs of zeros, keys, placed draws and untiled collectives"
+    ),
     19: TableChange(
         "small rules of loops and branches, of results of the host, of functional checks, of reads, copies and moves of"
         " arrays, of arguments of functions in each combination, of gradients of linear functions, of stored programs,"

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import jax
 
+from meshmark.operations.programs.cut_calls import CUT_CALLS
 from meshmark.operations.programs.cut_floats import CUT_FLOATS
 from meshmark.operations.programs.cut_indices import CUT_INDICES
 from meshmark.operations.programs.cut_integers import CUT_INTEGERS
@@ -20,7 +21,13 @@ from meshmark.operations.programs.cut_products import CUT_PRODUCTS
 from meshmark.operations.programs.forms import ProgramForm, at, over
 from meshmark.operations.programs.rules import line_and_grid
 
-CUT_ARRAYS: dict[str, Callable[..., None]] = {**CUT_INTEGERS, **CUT_INDICES, **CUT_FLOATS, **CUT_PRODUCTS}
+CUT_ARRAYS: dict[str, Callable[..., None]] = {
+    **CUT_INTEGERS,
+    **CUT_INDICES,
+    **CUT_FLOATS,
+    **CUT_PRODUCTS,
+    **CUT_CALLS,
+}
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
 

@@ -80,8 +80,9 @@ def hold_near(line: Any, grid: Any, members: Members, *arrays: np.ndarray) -> No
             for found, right, what in results_of(members, where, placed):
                 shape = np.shape(found)
                 wrong(shape != right.shape, f"{what} has shape {shape} instead of {right.shape}")
-                off = abs(np.asarray(found) - right) > FAR * float(np.max(abs(right), initial=1e-6))
-                off |= np.isnan(np.asarray(found)) != np.isnan(right)
+                seen, right = 1 * np.asarray(found), 1 * right  # booleans as numbers
+                off = abs(seen - right) > FAR * float(np.max(abs(right), initial=1e-6))
+                off |= np.isnan(seen) != np.isnan(right)
                 wrong(off.any(), f"{what} is {found} instead of {right}"[:600])
 
 

@@ -14,7 +14,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.programs.cuts import hold, hold_near, mixed
-from meshmark.operations.programs.refusals import placed
+from meshmark.operations.programs.refusals import mapped, placed
 from meshmark.operations.programs.rules import expect
 
 
@@ -253,4 +253,123 @@ def _gradients(line, grid):
         )
 
 
-RULES_OF_SLOPES: dict[str, Callable[..., None]] = {"adjoints": _adjoints, "gradients": _gradients}
+def _slopes_of_examples(line, grid):
+    """Gradients for each example of a batch: vmap of a gradient by a kernel or a matrix that all examples share."""
+    n = line.size
+    fed = (mixed((2 * n, 4, 6), 7) - 3).astype(np.float32)
+
+    def convolution(groups, **options):
+        return lambda kernel, v: lax.conv_general_dilated(
+            v[None], kernel, feature_group_count=groups, dimension_numbers=("NCH", "OIH", "NCH"), **options
+        )
+
+    functions: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+        "a plain convolution": (convolution(1, window_strides=(1,), padding="VALID"), (2, 4, 3)),
+        "a strided convolution": (convolution(1, window_strides=(2,), padding=((1, 2),)), (2, 4, 3)),
+        "a convolution of groups": (convolution(2, window_strides=(1,), padding="SAME"), (4, 2, 3)),
+        "a dilated convolution": (
+            convolution(1, window_strides=(1,), padding=((2, 1),), rhs_dilation=(2,)),
+            (2, 4, 2),
+        ),
+        "a product": (lambda w, v: jnp.einsum("ch,hk->ck", v, w, precision="highest"), (6, 2)),
+        "a scaled maximum": (lambda w, v: w * lax.cummax(v, 1), (4, 6)),
+        "windows of a product": (
+            lambda w, v: lax.reduce_window(w * v, np.float32(0), lax.add, (1, 2), (1, 2), "VALID"),
+            (4, 6),
+        ),
+    }
+    for name, (f, shape) in functions.items():
+        zero = np.zeros(shape, np.float32)
+        weights = (mixed(jax.eval_shape(f, zero, fed[0]).shape, 9, 7) - 4).astype(np.float32)
+        run = jax.jit(
+            jax.vmap(jax.grad(lambda w, v, f=f, weights=weights: (f(w, v) * weights).sum()), (None, 0))
+        )
+        units = np.eye(int(np.prod(shape)), dtype=np.float32).reshape(-1, *shape)
+        matrix = np.asarray(jax.jit(jax.vmap(jax.vmap(f, (0, None)), (None, 0)))(units, fed))
+        right = np.tensordot(matrix, weights, weights.ndim).reshape(2 * n, *shape).astype(np.float32)
+        for mesh, spec in ((line, P("d")), (grid, P("x")), (grid, P(("y", "x")))):
+            found = run(placed(mesh, zero), placed(mesh, fed, *spec))
+            expect(np.asarray(found), right, f"the gradient of {name} for each example, over {spec},")
+
+
+def _pulled_untiled(line, members):
+    """Pull whole numbers back through untiled collectives, each of which has a NumPy function that does the same."""
+    n = line.size
+    for checked in (True, False):
+        functions, given = {}, {}
+        for name, (call, shape, results, _) in members.items():
+            blocks = (mixed((n, *shape), 7) - 3).astype(np.float32)
+            given[name] = (blocks, (mixed((n, *results), 11, 7) - 5).astype(np.float32))
+            functions[name] = mapped(
+                lambda b, call=call: call(b[0])[None], line, P("d"), P("d"), check_vma=checked
+            )
+
+        def pulled(given, functions=functions):
+            return {
+                name: jax.vjp(functions[name], blocks)[1](weights)[0]
+                for name, (blocks, weights) in given.items()
+            }
+
+        found = jax.device_get(jax.jit(pulled)(given))
+        for name, (_, _, _, right) in members.items():
+            expect(found[name], right(given[name][1]), f"the gradient of {name}, check_vma={checked},")
+
+
+def _exchange(n, rank, split, concat):
+    """(an untiled all_to_all, the shape of a block, that of a result, what pulls a cotangent back)."""
+    shape = tuple(n if k == split else k + 2 for k in range(rank))
+    left = [size for k, size in enumerate(shape) if k != split]
+    results = (*left[:concat], n, *left[concat:])
+
+    def right(ct):
+        return np.stack([np.stack([np.take(ct[d], j, concat) for d in range(n)], split) for j in range(n)])
+
+    return lambda b: lax.all_to_all(b, "d", split, concat, tiled=False), shape, results, right
+
+
+def _untiled_slopes(line, grid):
+    """Gradients of untiled collectives, along each dimension."""
+    n = line.size
+    members = {}
+    for rank in (1, 2, 3):
+        shape = tuple(range(2, 2 + rank))
+        for dim in range(rank + 1):
+            members[f"an untiled all_gather of rank {rank} along {dim}"] = (
+                lambda b, dim=dim: lax.all_gather(b, "d", axis=dim, tiled=False),
+                shape,
+                (*shape[:dim], n, *shape[dim:]),
+                lambda ct, dim=dim: np.stack([np.take(ct, j, dim + 1).sum(0) for j in range(n)]),
+            )
+        for dim in range(rank):
+            cut = (*shape[:dim], n, *shape[dim + 1 :])
+            members[f"an untiled psum_scatter of rank {rank} along {dim}"] = (
+                lambda b, dim=dim: lax.psum_scatter(b, "d", scatter_dimension=dim, tiled=False),
+                cut,
+                cut[:dim] + cut[dim + 1 :],
+                lambda ct, dim=dim: np.stack([np.stack(list(ct), dim)] * n),
+            )
+            members[f"an untiled all_to_all of rank {rank} along {dim}"] = _exchange(n, rank, dim, dim)
+    _pulled_untiled(line, members)
+
+
+def _untiled_exchanges(line, grid):
+    """Gradients of untiled all_to_all that split one dimension and concatenate along another."""
+    members = {
+        f"an untiled all_to_all of rank {rank} that splits {split} and makes {concat}": _exchange(
+            line.size, rank, split, concat
+        )
+        for rank in (2, 3)
+        for split in range(rank)
+        for concat in range(rank)
+        if split != concat
+    }
+    _pulled_untiled(line, members)
+
+
+RULES_OF_SLOPES: dict[str, Callable[..., None]] = {
+    "adjoints": _adjoints,
+    "gradients": _gradients,
+    "slopes_of_examples": _slopes_of_examples,
+    "untiled_slopes": _untiled_slopes,
+    "untiled_exchanges": _untiled_exchanges,
+}

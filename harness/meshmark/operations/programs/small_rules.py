@@ -21,11 +21,13 @@ from meshmark.operations.programs.rules_of_derivatives import RULES_OF_DERIVATIV
 from meshmark.operations.programs.rules_of_functions import RULES_OF_FUNCTIONS
 from meshmark.operations.programs.rules_of_hosts import RULES_OF_HOSTS
 from meshmark.operations.programs.rules_of_loops import RULES_OF_LOOPS
+from meshmark.operations.programs.rules_of_precision import RULES_OF_PRECISION
 from meshmark.operations.programs.rules_of_programs import RULES_OF_PROGRAMS
 from meshmark.operations.programs.rules_of_refusal import RULES_OF_REFUSAL
 from meshmark.operations.programs.rules_of_slopes import RULES_OF_SLOPES
 from meshmark.operations.programs.rules_of_storage import RULES_OF_STORAGE
 from meshmark.operations.programs.rules_of_types import RULES_OF_TYPES
+from meshmark.operations.programs.rules_of_uses import RULES_OF_USES
 from meshmark.operations.programs.rules_of_values import RULES_OF_VALUES
 
 SMALL_RULES: dict[str, Callable[..., None]] = {
@@ -41,6 +43,8 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_FUNCTIONS,
     **RULES_OF_SLOPES,
     **RULES_OF_STORAGE,
+    **RULES_OF_USES,
+    **RULES_OF_PRECISION,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
