@@ -156,8 +156,8 @@ def _with_other_numbers(case: Case) -> bool:
 
 CHANGES: dict[int, TableChange] = {
     20: TableChange(
-        "calls of NumPy's functions with their options; small rules of rows that are read, functions over hosts, context"
-        " meshes, donated results, open constraints, stored shardings, places of narrow types, numbers that a narrower"
+        "calls of NumPy's functions with their options; small rules of rows that are read, functions over hosts,"
+        " context meshes, donated results, open constraints, stored shardings, places of narrow types, numbers that a narrower"
         " type can't hold, signs of zeros, keys, placed draws and untiled collectives"
     ),
     19: TableChange(

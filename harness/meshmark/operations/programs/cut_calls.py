@@ -13,8 +13,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
-from meshmark.operations.programs.cuts import hold_near, mixed
+from meshmark.operations.programs.cuts import Members, compare_near, hold_near, mixed, results_of
 
 Call = Callable[[Any, Mapping[str, Any]], Any]
 
@@ -54,6 +56,20 @@ def _cube(x: Any) -> Any:
 
 def _with_nan(xp: Any, d: Mapping[str, Any]) -> Any:
     return xp.where(d["m"], d["a"], xp.nan)
+
+
+def _padded(mode: str) -> Call:
+    return lambda xp, d: xp.pad(d["a"], ((1, 2), (0, 3)), mode=mode)
+
+
+def _transform(name: str, length: int | None, axis: int, norm: str | None) -> Call:
+    real = name in ("rfft", "ihfft")
+    return lambda xp, d: getattr(xp.fft, name)(d["a" if real else "c"], length, axis, norm)
+
+
+def _transform_of_cube(name: str, axes: tuple[int, ...], norm: str | None) -> Call:
+    real = name == "rfftn"
+    return lambda xp, d: getattr(xp.fft, name)(_cube(d["a" if real else "c"]), None, axes, norm)
 
 
 SHAPES: dict[str, Call] = {
@@ -106,7 +122,7 @@ SHAPES: dict[str, Call] = {
 
 PADS: dict[str, Call] = {
     **{
-        f"pad {mode}": lambda xp, d, mode=mode: xp.pad(d["a"], ((1, 2), (0, 3)), mode=mode)
+        f"pad {mode}": _padded(mode)
         for mode in ("edge", "reflect", "symmetric", "wrap", "maximum", "minimum", "mean")
     },
     "pad constant": lambda xp, d: xp.pad(d["a"], ((1, 2), (0, 3)), constant_values=((1, 2), (3, 4))),
@@ -145,7 +161,8 @@ STATISTICS: dict[str, Call] = {
     "std of all, kept": lambda xp, d: xp.std(d["a"], keepdims=True),
     "std where, ddof 1": lambda xp, d: xp.std(d["a"], ddof=1, where=d["m"]),
     "max where": lambda xp, d: xp.max(d["a"], 1, where=d["m"], initial=2, keepdims=True),
-    "min where": lambda xp, d: xp.min(d["a"], (0, 1), where=d["m"], initial=-4, keepdims=True),
+    "min where": lambda xp, d: xp.min(d["a"], 1, where=d["m"], initial=-3, keepdims=True),
+    "min of all where": lambda xp, d: xp.min(d["a"], (0, 1), where=d["m"], initial=-90, keepdims=True),
     "min with initial": lambda xp, d: xp.min(d["a"], 0, initial=-5),
     "sum where": lambda xp, d: xp.sum(d["a"], 0, where=d["m"], initial=100),
     "sum of both": lambda xp, d: xp.sum(_cube(d["a"]), (0, -1)),
@@ -189,27 +206,35 @@ ORDERS: dict[str, Call] = {
     "searchsorted by a sorter": lambda xp, d: xp.searchsorted(
         d["v"], d["a"][0], sorter=xp.argsort(d["v"], stable=True)
     ),
-    "digitize": lambda xp, d: xp.digitize(d["v"], np.float32([-2, 0, 4, 8])),
-    "digitize right": lambda xp, d: xp.digitize(d["v"], np.float32([-2, 0, 4, 8]), right=True),
-    "digitize downward": lambda xp, d: xp.digitize(d["v"], np.float32([8, 4, 0, -2])),
+    "digitize": lambda xp, d: xp.digitize(d["v"], np.array([-2, 0, 4, 8], np.float32)),
+    "digitize right": lambda xp, d: xp.digitize(d["v"], np.array([-2, 0, 4, 8], np.float32), right=True),
+    "digitize downward": lambda xp, d: xp.digitize(d["v"], np.array([8, 4, 0, -2], np.float32)),
     "histogram in five parts": lambda xp, d: xp.histogram(d["v"], 5, range=(-5.25, 12.25)),
     "histogram in a range": lambda xp, d: xp.histogram(d["v"], 4, range=(-2, 6)),
-    "histogram with weights": lambda xp, d: xp.histogram(d["v"], np.float32([-5, -1, 3, 11]), weights=d["s"]),
-    "histogram, density": lambda xp, d: xp.histogram(d["v"], np.float32([-5, -1, 3, 11]), density=True),
+    "histogram with weights": lambda xp, d: xp.histogram(
+        d["v"], np.array([-5, -1, 3, 11], np.float32), weights=d["s"]
+    ),
+    "histogram, density": lambda xp, d: xp.histogram(
+        d["v"], np.array([-5, -1, 3, 11], np.float32), density=True
+    ),
     "histogram2d": lambda xp, d: xp.histogram2d(d["v"], d["s"], (3, 4))[0],
     "histogram_bin_edges": lambda xp, d: xp.histogram_bin_edges(d["v"], 6, range=(-1, 9)),
     "interp": lambda xp, d: xp.interp(d["v"], d["s"], d["b"][:, 0]),
     "interp with ends": lambda xp, d: xp.interp(4 * d["v"], d["s"], d["b"][:, 0], left=-1, right=-2),
     "interp with a period": lambda xp, d: xp.interp(
-        d["v"], np.float32([1, 3, 4, 6]), np.float32([5, 2, 8, 1]), period=7
+        d["v"], np.array([1, 3, 4, 6], np.float32), np.array([5, 2, 8, 1], np.float32), period=7
     ),
-    "convolve full": lambda xp, d: xp.convolve(d["v"], np.float32([1, -2, 4])),
-    "convolve same, even": lambda xp, d: xp.convolve(d["v"], np.float32([1, -2, 4, 8]), mode="same"),
-    "convolve valid": lambda xp, d: xp.convolve(d["v"], np.float32([1, -2, 4]), mode="valid"),
-    "correlate full": lambda xp, d: xp.correlate(d["v"], np.float32([1, -2, 4]), mode="full"),
-    "correlate same, even": lambda xp, d: xp.correlate(d["v"], np.float32([1, -2, 4, 8]), mode="same"),
-    "polyval": lambda xp, d: xp.polyval(np.float32([2, -1, 3]), d["v"]),
-    "polymul": lambda xp, d: xp.polymul(np.float32([2, -1]), d["v"]),
+    "convolve full": lambda xp, d: xp.convolve(d["v"], np.array([1, -2, 4], np.float32)),
+    "convolve same, even": lambda xp, d: xp.convolve(
+        d["v"], np.array([1, -2, 4, 8], np.float32), mode="same"
+    ),
+    "convolve valid": lambda xp, d: xp.convolve(d["v"], np.array([1, -2, 4], np.float32), mode="valid"),
+    "correlate full": lambda xp, d: xp.correlate(d["v"], np.array([1, -2, 4], np.float32), mode="full"),
+    "correlate same, even": lambda xp, d: xp.correlate(
+        d["v"], np.array([1, -2, 4, 8], np.float32), mode="same"
+    ),
+    "polyval": lambda xp, d: xp.polyval(np.array([2, -1, 3], np.float32), d["v"]),
+    "polymul": lambda xp, d: xp.polymul(np.array([2, -1], np.float32), d["v"]),
     "polyder": lambda xp, d: xp.polyder(d["v"][:4], 2),
     "polyint": lambda xp, d: xp.polyint(d["v"][:4], 1, 3),
     "trapezoid": lambda xp, d: xp.trapezoid(d["a"], dx=2.0, axis=0),
@@ -242,7 +267,7 @@ PRODUCTS: dict[str, Call] = {
     "inner of complex numbers": lambda xp, d: xp.inner(d["c"], d["q"]),
     "matmul of a vector": lambda xp, d: xp.matmul(d["v"], d["a"]),
     "matmul of batches": lambda xp, d: xp.matmul(_cube(d["a"]), d["q"][None, :3, :3]),
-    "kron": lambda xp, d: xp.kron(d["a"], np.float32([[1, -2]])),
+    "kron": lambda xp, d: xp.kron(d["a"], np.array([[1, -2]], np.float32)),
     "multi_dot": lambda xp, d: xp.linalg.multi_dot([d["a"], d["q"], d["b"].T]),
     "matrix_power": lambda xp, d: xp.linalg.matrix_power(d["q"], 3),
     "norm of rows": lambda xp, d: xp.linalg.norm(d["a"], axis=1),
@@ -292,6 +317,41 @@ NUMBERS: dict[str, Call] = {
     "sum of uint8 and int32": lambda xp, d: xp.add(d["u"], d["i"][:, None]),
 }
 
+LINES = {
+    "fft": (None, 5),
+    "ifft": (None, 7),
+    "rfft": (None, 4),
+    "irfft": (7, None),
+    "hfft": (6, 5),
+    "ihfft": (None, 4),
+}
+"""Transforms along one dimension, with lengths."""
+
+FOURIER: dict[str, Call] = {
+    **{
+        f"{name} of {length} along {axis}, {norm}": _transform(name, length, axis, norm)
+        for name, lengths in LINES.items()
+        for length, axis, norm in (
+            (lengths[0], -1, None),
+            (lengths[1], 0, "ortho"),
+            (lengths[0], 1, "forward"),
+            (lengths[1], -1, "backward"),
+        )
+    },
+    **{
+        f"{name} over {axes}, {norm}": _transform_of_cube(name, axes, norm)
+        for name in ("fftn", "ifftn", "rfftn", "irfftn")
+        for axes, norm in (((0, 1, 2), None), ((2, 0), "ortho"), ((-2, -1), "forward"))
+    },
+    "irfftn of eight": lambda xp, d: xp.fft.irfftn(_cube(d["c"]), (4, 2, 8)),
+    "fft2 of other lengths": lambda xp, d: xp.fft.fft2(d["c"], (3, 8)),
+    "irfft2": lambda xp, d: xp.fft.irfft2(d["c"], norm="ortho"),
+    "fftshift": lambda xp, d: xp.fft.fftshift(d["a"], 1),
+    "ifftshift of all": lambda xp, d: xp.fft.ifftshift(d["a"]),
+    "fftfreq": lambda xp, d: xp.fft.fftfreq(7, 0.5) * d["v"][0],
+    "rfftfreq": lambda xp, d: xp.fft.rfftfreq(8, 0.25) * d["v"][0],
+}
+
 GROUPS: dict[str, dict[str, Call]] = {
     "shapes": SHAPES,
     "pads": PADS,
@@ -302,22 +362,41 @@ GROUPS: dict[str, dict[str, Call]] = {
 }
 
 
-def _form(calls: dict[str, Call]) -> Callable[..., None]:
+def _members(arrays: dict[str, np.ndarray], calls: Mapping[str, Call]) -> Members:
+    """Each call with NumPy's answer, as a function of the arrays in order."""
+    names = list(arrays)
+
+    def of(call: Call) -> Callable[..., Any]:
+        return lambda *given: call(jnp, dict(zip(names, given, strict=True)))
+
+    with np.errstate(all="ignore"):
+        return {name: (of(call), jax.tree.map(np.asarray, call(np, arrays))) for name, call in calls.items()}
+
+
+def _form(calls: Mapping[str, Call]) -> Callable[..., None]:
     def run(line, grid):
         """The calls of one group, under each placement."""
         arrays = _arrays(line.size)
-        names = list(arrays)
-        with np.errstate(all="ignore"):
-            members = {
-                name: (
-                    lambda *given, call=call: call(jnp, dict(zip(names, given, strict=True))),
-                    jax.tree.map(np.asarray, call(np, arrays)),
-                )
-                for name, call in calls.items()
-            }
-        hold_near(line, grid, members, *arrays.values())
+        hold_near(line, grid, _members(arrays, calls), *arrays.values())
 
     return run
 
 
-CUT_CALLS: dict[str, Callable[..., None]] = {f"numpy_{name}": _form(calls) for name, calls in GROUPS.items()}
+def _fourier(line, grid):
+    """Fourier transforms of arrays that each device has whole, and along dimensions that are not cut. (XLA's CPU
+    backend fails along others: docs/findings.md; `partly_sharded` has cases of that.)"""
+    arrays = _arrays(line.size)
+    last = {name: call for name, call in FOURIER.items() if " along -1" in name or " along 1" in name}
+    for where, spec, calls in (("whole", P(), FOURIER), ("cut by rows", P("d"), last)):
+        given = [
+            jax.device_put(v, NamedSharding(line, spec if len(v) % line.size == 0 else P()))
+            for v in arrays.values()
+        ]
+        for found, right, what in results_of(_members(arrays, calls), where, given):
+            compare_near(found, right, what)
+
+
+CUT_CALLS: dict[str, Callable[..., None]] = {
+    **{f"numpy_{name}": _form(calls) for name, calls in GROUPS.items()},
+    "numpy_fourier": _fourier,
+}

@@ -78,12 +78,17 @@ def hold_near(line: Any, grid: Any, members: Members, *arrays: np.ndarray) -> No
     for where, placed in placements(line, grid, arrays):
         with jax.default_matmul_precision("highest"):
             for found, right, what in results_of(members, where, placed):
-                shape = np.shape(found)
-                wrong(shape != right.shape, f"{what} has shape {shape} instead of {right.shape}")
-                seen, right = 1 * np.asarray(found), 1 * right  # booleans as numbers
-                off = abs(seen - right) > FAR * float(np.max(abs(right), initial=1e-6))
-                off |= np.isnan(seen) != np.isnan(right)
-                wrong(off.any(), f"{what} is {found} instead of {right}"[:600])
+                compare_near(found, right, what)
+
+
+def compare_near(found: Any, right: np.ndarray, what: str) -> None:
+    """RuntimeError if a result has another shape than its answer, or is off by more than FAR of its largest number."""
+    shape = np.shape(found)
+    wrong(shape != right.shape, f"{what} has shape {shape} instead of {right.shape}")
+    seen, right = 1 * np.asarray(found), 1 * right  # booleans as numbers
+    off = abs(seen - right) > FAR * float(np.max(abs(right), initial=1e-6))
+    off |= np.isnan(seen) != np.isnan(right)
+    wrong(off.any(), f"{what} is {found} instead of {right}"[:600])
 
 
 def compare(found: Any, right: np.ndarray, what: str, most: float | None) -> None:

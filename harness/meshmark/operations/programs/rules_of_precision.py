@@ -124,7 +124,9 @@ def _indexed(kind: Any, x: np.ndarray, at: np.ndarray) -> dict[str, tuple[Callab
         "a slice": (lambda x, y, at, pair: lax.dynamic_slice_in_dim(x, at[2], 1, 0), x[places[2:3]]),
         "a row": (lambda x, y, at, pair: lax.dynamic_index_in_dim(x, at[5], 0), x[places[5:6]]),
         "a written row": (
-            lambda x, y, at, pair: lax.dynamic_update_index_in_dim(x, np.int32([[-7, -7]]), at[5], 0),
+            lambda x, y, at, pair: lax.dynamic_update_index_in_dim(
+                x, np.full((1, 2), -7, np.int32), at[5], 0
+            ),
             np.where(rows == places[5], -7, x).astype(np.int32),
         ),
         "a sum of segments": (

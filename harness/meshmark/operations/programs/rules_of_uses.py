@@ -54,6 +54,13 @@ def _reading_rows(line, grid):
             expect(np.asarray(x[part]), host[part], f"rows {part}, {where}")
         expect(np.asarray(x[np.array([-1, 0, 2])]), host[[-1, 0, 2]], f"rows by places, {where}")
         wrong(len(x) != rows, f"the length is {len(x)}, {where}")
+    for kind in (np.float32, jnp.bfloat16, np.int8, bool):
+        some = mixed((2 * grid.size, 2 * grid.size), 90, 7).astype(kind)
+        for spec in (P("x"), P("y"), P(None, "x"), P("y", "x"), P()):
+            x = placed(grid, some, *spec)
+            for shard in x.addressable_shards[: 1 + grid.size // 2]:
+                words = f"{shard.index} of {np.dtype(kind).name} over {spec}"
+                expect(np.asarray(x[shard.index]), some[shard.index], words)
     for where, (x,) in placements(line, grid, (host[:, 0],)):
         expect(np.int32([int(v) for v in x]), host[:, 0], f"the numbers in turn, {where}")
 
