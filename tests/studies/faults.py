@@ -50,6 +50,7 @@ def load_families() -> None:
         "cut_arrays",
         "small_rules",
         "more_rules",
+        "numpy_calls",
         "unreduced_values",
         "varying_results",
     )

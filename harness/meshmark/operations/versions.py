@@ -157,8 +157,9 @@ def _with_other_numbers(case: Case) -> bool:
 CHANGES: dict[int, TableChange] = {
     20: TableChange(
         "calls of NumPy's functions with their options; small rules of rows that are read, functions over hosts,"
-        " context meshes, donated results, open constraints, stored shardings, places of narrow types, numbers that a narrower"
-        " type can't hold, signs of zeros, keys, placed draws and untiled collectives"
+        " context meshes, donated results, open constraints, stored shardings, places of narrow types, numbers that a"
+        " narrower type can't hold, signs of zeros, keys, placed draws, untiled collectives, windows, shifts, tangents"
+        " of matrices, images, masked gradients, extremes at every place and long counts"
     ),
     19: TableChange(
         "small rules of loops and branches, of results of the host, of functional checks, of reads, copies and moves of"

@@ -206,6 +206,12 @@ ORDERS: dict[str, Call] = {
     "searchsorted by a sorter": lambda xp, d: xp.searchsorted(
         d["v"], d["a"][0], sorter=xp.argsort(d["v"], stable=True)
     ),
+    "searchsorted among NaN": lambda xp, d: xp.searchsorted(
+        np.array([1, 2, 4, np.nan, np.nan], np.float32), _with_nan(xp, d), side="left"
+    ),
+    "searchsorted right, among NaN": lambda xp, d: xp.searchsorted(
+        np.array([1, 2, 4, np.nan, np.nan], np.float32), _with_nan(xp, d), side="right"
+    ),
     "digitize": lambda xp, d: xp.digitize(d["v"], np.array([-2, 0, 4, 8], np.float32)),
     "digitize right": lambda xp, d: xp.digitize(d["v"], np.array([-2, 0, 4, 8], np.float32), right=True),
     "digitize downward": lambda xp, d: xp.digitize(d["v"], np.array([8, 4, 0, -2], np.float32)),

@@ -21,6 +21,7 @@ from meshmark.operations.programs.rules_of_derivatives import RULES_OF_DERIVATIV
 from meshmark.operations.programs.rules_of_functions import RULES_OF_FUNCTIONS
 from meshmark.operations.programs.rules_of_hosts import RULES_OF_HOSTS
 from meshmark.operations.programs.rules_of_loops import RULES_OF_LOOPS
+from meshmark.operations.programs.rules_of_numbers import RULES_OF_NUMBERS
 from meshmark.operations.programs.rules_of_precision import RULES_OF_PRECISION
 from meshmark.operations.programs.rules_of_programs import RULES_OF_PROGRAMS
 from meshmark.operations.programs.rules_of_refusal import RULES_OF_REFUSAL
@@ -45,6 +46,7 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_STORAGE,
     **RULES_OF_USES,
     **RULES_OF_PRECISION,
+    **RULES_OF_NUMBERS,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
