@@ -16,8 +16,11 @@ import jax.scipy.ndimage
 import jax.scipy.special
 import numpy as np
 from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.programs.cuts import hold, hold_near, mixed
+from meshmark.operations.programs.options import wrong
 
 SPANS: tuple[tuple[int, int, tuple[int, int], int, int], ...] = (
     (1, 1, (0, 0), 1, 1),
@@ -75,7 +78,7 @@ def _chosen_spans(kind: Any, rank: int) -> Iterator[tuple[int, tuple[Any, ...]]]
     """(the number of a reduction, what a window does along each dimension): a part of all pairs, to save time.
 
     Windows of one number in all of three dimensions are left out: where they have many results, they are wrong in
-    released JAX on one device already."""
+    released JAX on one device already (`_holes`)."""
     part = 2 * (rank == 3) + (kind == np.int32)
     for i, j in itertools.product(range(len(SPANS)), repeat=2):
         spans = tuple(SPANS[k] for k in (i, j, (3 * i + j + 1) % len(SPANS))[:rank])
@@ -103,6 +106,29 @@ def _windows_of(kind: Any) -> Callable[..., None]:
             hold(line, grid, members, x)
 
     return run
+
+
+def _holes(line, grid):
+    """Windows of one number in a large array with holes: the holes hold the start."""
+    x = mixed((16, 16, 6), 997, 7).astype(np.float32) + 1
+    for base, stride in (
+        ((2, 1, 1), (1, 1, 1)),
+        ((2, 3, 1), (1, 1, 2)),
+        ((1, 2, 2), (1, 2, 1)),
+        ((2, 3, 2), (1, 1, 1)),
+    ):
+        spans = tuple((1, s, (0, 0), b, 1) for s, b in zip(stride, base, strict=True))
+        for name, method, function, start in _starts(np.float32)[:3]:
+            run = jax.jit(
+                lambda x, f=function, start=start, base=base, stride=stride: lax.reduce_window(
+                    x, np.float32(start), f, (1, 1, 1), stride, ((0, 0),) * 3, base_dilation=base
+                )
+            )
+            found = run(jax.device_put(x, NamedSharding(line, P())))
+            right = _windowed(x, method, start, spans)
+            off = int((np.asarray(found) != right).sum())
+            what = f"the {name} of single numbers with holes {base} and strides {stride}"
+            wrong(off > 0, f"{what}: {off} of {right.size} are wrong")
 
 
 def _shifted(x: np.ndarray, amounts: np.ndarray, way: str) -> np.ndarray:
@@ -541,6 +567,7 @@ def _long_counts(line, grid):
 RULES_OF_NUMBERS: dict[str, Callable[..., None]] = {
     "windows": _windows_of(np.float32),
     "windows_of_int32": _windows_of(np.int32),
+    "holes": _holes,
     "shifts": _shifts,
     "matrix_tangents": _matrix_tangents,
     "image_sizes": _sizes,
