@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from meshmark.operations.programs.cuts import hold, mixed
+from meshmark.operations.programs.cuts import NUMBERS, hold, mixed
 from meshmark.operations.programs.forms import explicit
 from meshmark.operations.programs.options import wrong
 from meshmark.operations.programs.refusals import mapped, placed
@@ -70,17 +70,7 @@ def _lanes(line, grid):
     """Loops under vmap whose lanes end at different times, with a carry of each dtype: a lane that is done stays."""
     turns = (mixed((4 * line.size,), 6, 7)).astype(np.int32)
     members = {}
-    for kind in (
-        np.int8,
-        np.uint8,
-        np.int16,
-        np.uint16,
-        np.int32,
-        np.uint32,
-        np.float16,
-        jnp.bfloat16,
-        np.float32,
-    ):
+    for kind in NUMBERS:
 
         def grown(turns, kind=kind):
             def one(n):

@@ -460,7 +460,6 @@ def _masked_slopes(line, grid):
         if name in ("standardize", "var") and not np.isfinite(fills[fill]):
             continue  # the slopes are NaN in released JAX: zero times the square's slope at the masked number
         pairs = [right(x[r][mask[r]].astype(np.float64), weights[r][mask[r]]) for r in range(2 * n)]
-        pairs = [(v, s) for v, s in pairs]
         slopes = np.zeros(x.shape)
         slopes[mask] = np.concatenate([s for _, s in pairs])
         whole = np.ndim(pairs[0][0]) == 1

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.base import Missing
-from meshmark.operations.programs.cuts import mixed, placements
+from meshmark.operations.programs.cuts import NUMBERS, mixed, placements
 from meshmark.operations.programs.forms import explicit
 from meshmark.operations.programs.options import wrong
 from meshmark.operations.programs.refusals import mapped, placed
@@ -25,18 +25,7 @@ from meshmark.operations.programs.rules import expect
 from meshmark.operations.programs.rules_of_hosts import on_each_device
 from meshmark.operations.programs.rules_of_storage import SENDS
 
-KINDS = (
-    bool,
-    np.int8,
-    np.uint8,
-    np.int16,
-    np.uint16,
-    np.int32,
-    np.uint32,
-    np.float16,
-    jnp.bfloat16,
-    np.float32,
-)
+KINDS = (bool, *NUMBERS)
 
 
 def _reading_rows(line, grid):
