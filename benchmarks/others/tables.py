@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of a run as figures, Markdown and a plot.
 
-The replicate is the round. A sample is the time of the slowest rank. The figure of a round is the median of its block's
-samples. The figure of the run is the median of its rounds' figures, with the distribution-free 95 percent interval of
-core.statistics.median. Ratios use the rounds that both contestants have, as pairs (core.statistics.ratio). Bus
-bandwidth is S / t * f of the aggregated time, and its interval follows from that of the time. Fewer than six rounds
-have no such interval.
+A sample is the time of the slowest rank. The figure of a round is the median of its block's
+samples. The figure of the run is the median of its rounds' figures, between their quartiles. Ratios use the rounds that
+both contestants have, as pairs. Bus bandwidth is S / t * f of the aggregated time. A launch is one replicate, however
+many rounds it has. So a run has no confidence interval, and its quartiles say nothing about another launch.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ MARKERS = ("o", "s", "^", "D", "v")
 """One colour and one shape per contestant, in order. Colour-blind readers can tell the colours apart (M. Okabe and K.
 Ito)."""
 
-INTERVAL = "95 % interval over the rounds of one launch"
-"""The words in table titles that say what the interval of a figure is."""
+SPREAD = "middle half of the rounds of one launch"
+"""The words in table titles that say what stands in brackets."""
 
 _ASIDE = 0.2  # how far apart contestants are drawn, in doublings of the size
 
@@ -171,11 +170,11 @@ class Figures:
         }
 
     def time(self, name: str, operation: str, nbytes: int) -> Estimate | None:
-        """Seconds with interval; None if it was not timed."""
+        """Seconds, with the middle half of the rounds; None if it was not timed."""
         key = (name, operation, nbytes)
         if key not in self._times:
             found = self.rounds(*key)
-            self._times[key] = statistics.median(list(found.values())) if found else None
+            self._times[key] = statistics.middle_half(list(found.values())) if found else None
         return self._times[key]
 
     def bandwidth(self, name: str, operation: str, nbytes: int) -> Estimate | None:
@@ -190,7 +189,7 @@ class Figures:
         """Time of one contestant over time of the other, from the rounds that both have."""
         one, two = self.rounds(name, operation, nbytes), self.rounds(other, operation, nbytes)
         shared = sorted(one.keys() & two.keys())
-        return statistics.ratio([one[r] for r in shared], [two[r] for r in shared]) if shared else None
+        return statistics.middle_half([one[r] / two[r] for r in shared]) if shared else None
 
     def entry(self, name: str, operation: str, nbytes: int) -> tuple[float, float] | None:
         """(how late the last rank enters, the time from then until the last rank leaves), medians in seconds."""
@@ -241,11 +240,11 @@ def number(value: float) -> str:
 
 
 def cell(estimate: Estimate | None, scale: float = 1.0) -> str:
-    """A figure with its interval; "-" if there is none."""
+    """A figure with the middle half of the rounds; "-" if there is none."""
     if estimate is None:
         return "-"
     low, high = (number(v * scale) for v in (estimate.low, estimate.high))
-    between = "no interval" if "?" in (low, high) or estimate.low == 0 else f"{low} to {high}"
+    between = "too few rounds" if "?" in (low, high) else f"{low} to {high}"
     return f"{number(estimate.value * scale)} ({between})"
 
 
@@ -332,12 +331,12 @@ def _of_operation(
     shown = [labels[name] for name in here]
     tables: list[tuple[str, list[str], Callable[[int], list[str]]]] = [
         (
-            f"{operation}: time of a call, us ({INTERVAL})",
+            f"{operation}: time of a call, us ({SPREAD})",
             shown,
             lambda n: [cell(figures.time(name, operation, n), 1e6) for name in here],
         ),
         (
-            f"{operation}: bus bandwidth S / t * {f:g}, GB/s ({INTERVAL})",
+            f"{operation}: bus bandwidth S / t * {f:g}, GB/s ({SPREAD})",
             shown,
             lambda n: [cell(figures.bandwidth(name, operation, n), 1e-9) for name in here],
         ),
@@ -345,7 +344,7 @@ def _of_operation(
     if rest:
         tables.append(
             (
-                f"{operation}: time of {labels[first]} over that of the others, by pairs ({INTERVAL})",
+                f"{operation}: time of {labels[first]} over that of the others, by pairs ({SPREAD})",
                 [f"over {labels[name]}" for name in rest],
                 lambda n: [cell(figures.ratio(first, name, operation, n)) for name in rest],
             )
@@ -476,5 +475,5 @@ def _caption(recorded: Recorded) -> str:
     crowded = ", OVERSUBSCRIBED" if cores and run["processes"] > cores else ""
     return (
         f"{run['processes']} processes on {cores} cores of one machine{crowded}, float32, slowest rank, medians of"
-        f" {end.get('rounds', '?')} rounds of one launch with 95 % intervals{busy}"
+        f" {end.get('rounds', '?')} rounds of one launch and their middle half{busy}"
     )

@@ -314,14 +314,13 @@ def test_figures_of_known_rounds():
     recorded = synthetic(11, lambda r: 100 + r, lambda r: (100 + r) / 4)
     figures = tables.Figures(recorded)
     time_ = figures.time("jax", "all_reduce", 1000)
-    # 11 rounds: the interval runs from the 2nd smallest to the 2nd largest, 1 - 2 (1 + 11) / 2^11 = 98.8 percent
-    assert [round(1e6 * v, 9) for v in (time_.value, time_.low, time_.high)] == [105, 101, 109]
+    assert [round(1e6 * v, 9) for v in (time_.value, time_.low, time_.high)] == [105, 102.5, 107.5]
     bandwidth = figures.bandwidth("jax", "all_reduce", 1000)  # f = 1 for two processes
-    assert bandwidth.value == pytest.approx(1000 / 105e-6) and bandwidth.low == pytest.approx(1000 / 109e-6)
+    assert bandwidth.value == pytest.approx(1000 / 105e-6) and bandwidth.low == pytest.approx(1000 / 107.5e-6)
     ratio = figures.ratio("jax", "other", "all_reduce", 1000)
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((4, 4, 4))
     shown = "\n".join(tables.markdown(recorded))
-    assert "105 (101 to 109)" in shown and "4.00 (4.00 to 4.00)" in shown
+    assert "105 (102 to 108)" in shown and "4.00 (4.00 to 4.00)" in shown
 
 
 def test_the_median_of_a_block_is_that_of_the_slowest_rank():
@@ -341,26 +340,11 @@ def test_the_median_of_a_block_is_that_of_the_slowest_rank():
     assert figures.entry("jax", "all_reduce", 1000) == pytest.approx((2e-6, 7e-6))
 
 
-def test_few_rounds_have_no_interval():
-    recorded = synthetic(5, lambda r: 100 + r, lambda r: 50 + r)
+def test_few_rounds_have_no_middle_half():
+    recorded = synthetic(3, lambda r: 100 + r, lambda r: 50 + r)
     assert math.isinf(tables.Figures(recorded).time("jax", "all_reduce", 1000).high)
-    assert "102 (no interval)" in "\n".join(tables.markdown(recorded))
+    assert "101 (too few rounds)" in "\n".join(tables.markdown(recorded))
 
-
-def test_intervals_hold_what_they_should():
-    """Of 400 synthetic runs of 20 rounds 93 percent at least hold the median and ratio that they were drawn from."""
-    rng = np.random.default_rng(1)
-    held = np.zeros(2)
-    for _ in range(400):
-        drift = np.exp(0.2 * rng.standard_normal(20))
-        one, two = (v * drift * np.exp(0.1 * rng.standard_normal(20)) for v in (300.0, 100.0))
-        figures = tables.Figures(synthetic(20, lambda r, t=one: t[r], lambda r, t=two: t[r]))
-        time_, ratio = (
-            figures.time("jax", "all_reduce", 1000),
-            figures.ratio("jax", "other", "all_reduce", 1000),
-        )
-        held += [time_.low <= 300e-6 <= time_.high, ratio.low <= 3 <= ratio.high]
-    assert (held / 400 > 0.93).all()
 
 
 def test_a_straggler_is_in_the_samples():
@@ -469,7 +453,7 @@ def test_modules_import_neither_jax_nor_the_others():
 def test_statistics_are_the_projects_own():
     values = [3.0, 1.0, 2.0, 5.0, 4.0, 6.0, 7.0]
     recorded = synthetic(7, lambda r: values[r], lambda r: 1.0)
-    want = statistics.median([1e-6 * v for v in values])
+    want = statistics.middle_half([1e-6 * v for v in values])
     got = tables.Figures(recorded).time("jax", "all_reduce", 1000)
     assert (got.value, got.low, got.high) == pytest.approx((want.value, want.low, want.high))
 

@@ -228,12 +228,15 @@ def test_reasons_beyond_the_budget_are_cut_and_counted():
     assert budget("0 " + "x" * 400) == places[0]
 
 
-def test_a_link_is_an_https_address_or_nothing():
+def test_a_link_is_an_https_address_or_a_document_of_this_repository():
     assert (
         page_data.link_of("https://github.com/jax-ml/jax/issues/1")
         == "https://github.com/jax-ml/jax/issues/1"
     )
-    for bad in ("javascript:alert(1)", 'https://x.y/"onclick=', "http://x.y/", None, 3, "https://a b"):
+    for own in ("results/findings/a-name/report.md", "docs/findings.md#what-is-wrong", "docs/limits.md"):
+        assert page_data.link_of(own) == own
+    bad_ones = ("javascript:alert(1)", 'https://x.y/"onclick=', "http://x.y/", None, 3, "https://a b")
+    for bad in (*bad_ones, "results/findings/../../x.md", "docs/a/b.md", "docs/a.md#b c", "/docs/a.md"):
         assert page_data.link_of(bad) == ""
 
 

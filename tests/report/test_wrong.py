@@ -52,6 +52,13 @@ def test_a_known_crash_dies_and_a_refusal_that_fails_has_no_wrong_numbers():
     }
 
 
+def test_a_known_issue_whose_words_tell_of_a_death_is_one_however_its_case_saw_it():
+    """A case that looks at a child process sees a wrong number where the child died."""
+    words = "process 0 dies of a segmentation fault where its port is taken"
+    run = [judged(case("initialize"), "known", "numbers", f"{words} | 1 of 6 elements differ")]
+    assert [f.kind for f in wrong.find_faults({"new": run})] == ["process dies"]
+
+
 def test_a_known_issue_is_one_finding_over_its_operations_and_modes():
     run = [
         judged(

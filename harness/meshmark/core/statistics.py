@@ -32,7 +32,8 @@ _BLOCK = 2_000_000  # Walsh averages in memory at a time: 16 MB
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its confidence interval; an end that the sample cannot determine is infinite."""
+    """A figure with its confidence interval (`middle_half`: with the middle half of its sample); an end that the sample
+    cannot determine is infinite."""
 
     value: float
     low: float
@@ -74,6 +75,14 @@ def median(samples: Floats, confidence: float = 0.95) -> Estimate:
     r = end_rank(x.size, inside(confidence, "confidence"))
     low, high = (x[r - 1], x[-r]) if r else (-math.inf, math.inf)
     return Estimate(float((x[(x.size - 1) // 2] + x[x.size // 2]) / 2), float(low), float(high))
+
+
+def middle_half(samples: Floats) -> Estimate:
+    """The median of a sample between its quartiles, infinite for fewer than four numbers: how the sample spreads, and
+    no claim about another one. ValueError for what _sample refuses."""
+    x = _sample(samples)
+    low, high = np.quantile(x, (0.25, 0.75)) if x.size >= 4 else (-math.inf, math.inf)
+    return Estimate(float(np.median(x)), float(low), float(high))
 
 
 def series_median(samples: Floats, confidence: float = 0.95) -> Estimate:

@@ -225,7 +225,8 @@ def _of_others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 def _others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Times of JAX and of others by operation and size, and the ratios of pairs of rounds. As in benchmarks.others, a
-    sample is the time of the slowest rank, and the figure of a round is the median of its samples."""
+    sample is the time of the slowest rank, and the figure of a round is the median of its samples. The two other numbers
+    of a figure are the quartiles of the rounds: one launch gives no interval."""
     run = lines[0] if lines else {}
     if run.get("schema") != OTHERS or not isinstance(run.get("contestants"), list):
         return None
@@ -246,11 +247,11 @@ def _others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
             key = operation, nbytes, name
             if key not in rounds or key in wrong:
                 continue
-            row["times"][name] = _estimate(statistics.median(list(rounds[key].values())))
+            row["times"][name] = _estimate(statistics.middle_half(list(rounds[key].values())))
             shared = sorted(set(own) & set(rounds[key]))
             if name != JAX and shared and (operation, nbytes, JAX) not in wrong:
-                pairs = [own[n] for n in shared], [rounds[key][n] for n in shared]
-                row["ratios"][name] = _estimate(statistics.ratio(*pairs))
+                ratios = [own[n] / rounds[key][n] for n in shared]
+                row["ratios"][name] = _estimate(statistics.middle_half(ratios))
         rows.append(row)
     machine: Mapping[str, Any] = run.get("machine") or {}
     return {

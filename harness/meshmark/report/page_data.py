@@ -373,10 +373,15 @@ def _judged(
     return columns
 
 
+_OWN = re.compile(r"results/findings/[\w-]+/report\.md|docs/[\w-]+\.md(#[\w-]+)?", re.ASCII)
+
+
 def link_of(value: Any) -> str:
-    """A plain https address of a record; "" for anything else."""
+    """A plain https address of a record, or the place of a document of Meshmark's repository; "" for anything else."""
     text = markdown_link(value)
-    return text[1:-1] if text.startswith("<https://") else ""
+    if text.startswith("<https://"):
+        return text[1:-1]
+    return value if isinstance(value, str) and _OWN.fullmatch(value) else ""
 
 
 # Findings ---------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ _KIND_OF_CHECK = {
 }
 _KIND_OF_VERDICT = {"crash": "process dies", "hang": "hangs", "error": "raises"}
 _RANK = re.compile(r"^rank \d+: ", re.ASCII)
+_DEATH = re.compile(r"\b(ends? the (process|compiler)|process dies|dies of|aborts|segmentation fault)\b", re.ASCII)
 _PLACE = re.compile(r" \(results/findings/[\w-]+\)$", re.ASCII)
 _FIGURES = re.compile(r"\d[\d.,e+-]*|\[[^\]]*\]|cpu:\d+|0x[0-9a-f]+", re.ASCII)
 
@@ -88,11 +89,13 @@ def _finding(judged: Judged) -> FoundFault:
     line = next(line for line in judged.lines if line["verdict"] == verdict)
     kind = _KIND_OF_VERDICT.get(verdict) or _KIND_OF_CHECK.get(line["check"], "something else")
     known = verdict == "known"
+    text = _issue(line["reason"]) if known else line["reason"]
     if known and line["check"] in ("execute", "compile", "export"):
         kind = "process dies" if line.get("signal") else "raises"
     if kind == "wrong numbers" and judged["operation"] == "refusal":
         kind = "not refused"  # the number of a refusal says whether JAX refused in the right words
-    text = _issue(line["reason"]) if known else line["reason"]
+    if known and _DEATH.search(text):
+        kind = "process dies"  # some cases look at a child process: its death is a wrong number of theirs
     link = line.get("link")
     return FoundFault(kind, known, text, link if isinstance(link, str) else "")
 

@@ -35,12 +35,12 @@ function drawHeadline() {
   $("headline").replaceChildren(...[el("strong", {}, `JAX ${run.release}`), on, run.met ? [" meets level ", el("strong", {}, run.met), ": "] : ": ", tallyNode(run), ". ",
     // A phone has no room for what its first card says too.
     el("span", { class: "wider" }, fresh.length ? [el("a", { href: "#view=wrong", class: "loud" }, `${plural(fresh.length, "failure")} that no list knows`), `, ${plural(known.length, "known issue")}. `] : known.length ? [el("a", { href: "#view=wrong" }, plural(known.length, "known issue")), ", nothing else is wrong. "] : "Nothing is wrong. "),
-    note ? [`Beside ${note.before.release} it `, note.broke.length ? el("strong", { class: "bar-slow" }, `broke ${count(note.broke.length)}`) : "broke nothing", note.mended.length ? [" and ", el("strong", { class: "bar-fast" }, `mended ${count(note.mended.length)}`)] : " and mended nothing", "."] : newsOf(run)].flat(3));
+    note ? [`Beside ${note.before.release} it `, note.broke.length ? el("a", { href: "#view=wrong", class: "bar-slow" }, `broke ${count(note.broke.length)}`) : "broke nothing", note.mended.length ? [" and ", el("strong", { class: "bar-fast" }, `mended ${count(note.mended.length)}`)] : " and mended nothing", "."] : newsOf(run)].flat(3));
 }
 // Where that run is not of the newest release: what the newest one broke and mended, where it ran.
 function newsOf(run) {
   const n = releaseNotes().find((x) => x.now.release === newestRelease && x.now !== run && x.now.class !== "compiled");
-  return n ? [el("strong", {}, `JAX ${n.now.release}`), ` on ${n.now.machine} broke `, n.broke.length ? el("strong", { class: "bar-slow" }, count(n.broke.length)) : "nothing", ` and mended ${n.mended.length ? count(n.mended.length) : "nothing"} beside ${n.before.release}.`] : "";
+  return n ? [el("strong", {}, `JAX ${n.now.release}`), ` on ${n.now.machine} broke `, n.broke.length ? el("a", { href: "#view=wrong", class: "bar-slow" }, count(n.broke.length)) : "nothing", ` and mended ${n.mended.length ? count(n.mended.length) : "nothing"} beside ${n.before.release}.`] : "";
 }
 function worksCard() {
   const card = el("div"), fresh = D.wrong.filter((f) => !f.known), known = D.wrong.length - fresh.length, question = "What is wrong, and what works?";
@@ -74,14 +74,14 @@ function modeCard() {
     else {
       said = [`The compiler of JAX ${newest.release} sends more than shard_map in ${count(first.length)} of ${plural(new Set(newest.judged.case.filter((_, i) => newest.judged.manual[i] !== null).map((c) => C.operation[c])).size, "operation")}, and no more in the others. `, jump("communication", "All")];
       const finite = first.filter((r) => r.times !== Infinity), only = first.filter((r) => r.times === Infinity);
-      few.append(...finite.slice(0, 2).map((r) => el("li", {}, el("strong", {}, r.operation), ` in ${r.mode}: up to ${digits(r.times)}× the bytes`)), only.length ? el("li", {}, el("strong", {}, short(only.map((r) => r.operation), 2)), ": bytes where shard_map sends none") : "");
+      few.append(...finite.slice(0, 2).map((r) => el("li", {}, el("strong", {}, r.operation), ` in ${r.mode}: ${upTo(r.times)}`)), only.length ? el("li", {}, el("strong", {}, short(only.map((r) => r.operation), 2)), ": bytes where shard_map sends none") : "");
     }
   }
   for (const m of [timed.find((t) => t.devices > 1) || timed[0]].filter(Boolean)) {
     const cadence = m.times.some((u) => u.cadence === "stream") ? "stream" : "isolated", of = ["auto", "explicit"].map((x) => [x, factorOf(m, x, cadence)]).filter(([, f]) => f), sure = of.filter(([, f]) => f.value !== null);
     const parted = (x) => { const r = m.times.filter((t) => t.mode === x && t.cadence === cadence && order(t)), slow = r.filter((t) => order(t) > 0).length; return r.length ? `, slower in ${slow}, faster in ${r.length - slow}` : ""; };
     // The factor of all cells stands here only with its interval.
-    if (sure.length) few.append(el("li", {}, "Time over manual: ", sure.map(([x, f], i) => [i ? "; " : "", el("strong", {}, x), ` ${factorText(f)}${parted(x)}`])));
+    if (sure.length) few.append(el("li", {}, `Time over manual (${CLASS[m.class]}, ${cadence} calls): `, sure.map(([x, f], i) => [i ? "; " : "", el("strong", {}, x), ` ${factorText(f)}${parted(x)}`])));
     if (of.length) card.append(el("p", { class: "soft" }, sure.length ? `Times are of ${m.machine}, ${cadence} calls: in each process the median of ${plural(sure[0][1].cells, "cell")}, with a 95 % interval over ${sure[0][1].processes} processes. ` : `Times of ${m.machine} are of ${of[0][1].processes === 1 ? "a single run" : `${of[0][1].processes} processes`}: ${of[0][1].doubt ? "its intervals are in doubt" : "an interval takes six"}, so no factor is told. `, single(m, cadence, true), " ", jump("modes", "Side by side")));
     if (!newest && of.length) said = [jump("modes", "Times side by side")];
   }
@@ -92,9 +92,9 @@ function fastCard() {
   let said = ["No times here."];
   for (const m of [firstForSpeed()].filter(Boolean)) {
     // Only what has an interval is told here; the rest is called a single run where it stands.
-    const every = best(m), list = every.filter((t) => width(t));
-    said = list.length ? [`${list[0].operation} reaches ${share(list[0])} of its ceiling (${list[0].bound_by}): ${rate(list[0])}. `, list[0].share > 1 ? "That is more than the ceiling that was measured, which is then too low. " : "", jump("speed", "Charts")] : [every.length ? "The times are of fewer than six processes: no share of a ceiling has an interval. " : `${plural(m.times.length, "time")}, and no ceiling was measured or published for them. `, jump("speed", "Charts")];
-    few.append(...list.slice(1, 3).map((t) => el("li", {}, el("strong", {}, t.operation), ` reaches ${share(t)} of its ceiling (${t.bound_by}): ${rate(t)}`, t.share > 1 ? el("span", { class: "soft" }, " (more than the ceiling that was measured, which is then too low)") : "")));
+    const cadences = ["stream", "isolated"].map((cadence) => best(m, cadence)), every = cadences.find((found) => found.some((t) => width(t))) || cadences.find((found) => found.length) || [], list = every.filter((t) => width(t));
+    said = list.length ? [`${list[0].operation} reaches ${share(list[0])} of its ceiling (${list[0].bound_by}): ${rate(list[0])}, ${list[0].mesh} ${list[0].dtype} ${list[0].size}, ${list[0].cadence} calls on ${m.machine}. `, list[0].share > 1 ? "That is more than the ceiling that was measured, which is then too low. " : "", jump("speed", "Charts")] : [every.length ? "The times are of fewer than six processes: no share of a ceiling has an interval. " : `${plural(m.times.length, "time")}, and no ceiling was measured or published for them. `, jump("speed", "Charts")];
+    few.append(...list.slice(1, 3).map((t) => el("li", {}, el("strong", {}, t.operation), ` reaches ${share(t)} of its ceiling (${t.bound_by}): ${rate(t)}, ${t.mesh} ${t.dtype} ${t.size}`, t.share > 1 ? el("span", { class: "soft" }, " (more than the ceiling that was measured, which is then too low)") : "")));
     if (list.length) card.append(el("p", { class: "soft" }, `${m.label}. ${ABOUT_SHARES} Ceilings: ${listed([...new Set(list.slice(0, 3).map((t) => t.share_of))], 3)}.`));
   }
   card.append(el("p", { class: "soft" }, timed.some((m) => m.class === "virtual") ? "Virtual devices share the cores of one machine: their times compare modes, not hardware." : ""));

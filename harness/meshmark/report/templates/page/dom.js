@@ -26,7 +26,18 @@ function el(tag, attributes, ...children) {
 }
 const symbol = (v) => el("span", { class: `sym v-${v}`, "aria-hidden": "true" }, SYMBOL[v]);
 const verdict = (v) => el("span", { class: "nowrap" }, symbol(v), " ", v);
-const link = (url) => /^https:\/\/[\w.-]+(\/|$)/.test(url) ? el("a", { href: url, rel: "noopener noreferrer", target: "_blank" }, url) : url;
+// Where a file of Meshmark's own repository lies from this page: beside it in a checkout, and on the published site; ""
+// for a page elsewhere.
+function fromHere(place) {
+  if (!/^(results\/findings\/[\w-]+\/report\.md|docs\/[\w-]+\.md(#[\w-]+)?)$/.test(place)) return "";
+  if (/\/results\/page\/[^/]*$/.test(location.pathname)) return `../../${place}`;
+  if (!/\/page\/[^/]*$/.test(location.pathname)) return "";
+  return place.startsWith("docs/") ? place.replace(/^docs\/([\w-]+)\.md/, "../$1/") : place.replace(/^results/, "..");
+}
+const link = (place) => {
+  const url = /^https:\/\/[\w.-]+(\/|$)/.test(place) ? place : fromHere(place);
+  return url ? el("a", { href: url, rel: "noopener noreferrer", target: "_blank" }, place) : place;
+};
 // Whole numbers in groups of three, without the tables of languages, which take a while to load.
 const count = (n) => Number.isInteger(n) ? String(n).replace(/\B(?=(\d{3})+$)/g, ",") : n.toLocaleString("en-US");
 const plural = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;

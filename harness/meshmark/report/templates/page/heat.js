@@ -58,6 +58,8 @@ function variantsOf(more) {
   for (const [, x] of more) for (const [v, n] of x.variants) all.set(v, (all.get(v) || 0) + n);
   return short([...all].sort((a, b) => b[1] - a[1]).map(([v]) => v), 3);
 }
+// How many times the bytes: a factor, or the percent of a small excess, which "1×" would hide.
+const upTo = (times) => times < 1.1 ? `up to ${percent(times - 1)} more bytes` : `up to ${digits(times)}× the bytes`;
 const finite = (x) => x === Infinity ? 1 : x;  // where manual sends nothing there is no factor
 // One row for each operation of a run whose auto or explicit cases stand beside manual ones.
 function advice(run, m, cadence) {
@@ -79,10 +81,12 @@ function advice(run, m, cadence) {
     const own = timed_.get(row.operation) || [];
     row.cells = cells;
     row.worst = Math.max(...all.map(([, x]) => x.times));
-    row.bytes = all.map(([mode, x]) => `${mode}: ${x.more ? `more in ${x.more} of ${x.cells}${x.times === Infinity ? "" : `, up to ${digits(x.times)}×`}` : x.less ? `less in ${x.less} of ${x.cells}, never more` : `the same in all ${x.cells}`}`).join("; ");
+    row.bytes = all.map(([mode, x]) => `${mode}: ${x.more ? `more in ${x.more} of ${x.cells}${x.times === Infinity ? "" : `, ${upTo(x.times)}`}` : x.less ? `less in ${x.less} of ${x.cells}, never more` : `the same in all ${x.cells}`}`).join("; ");
     row.time = [...new Set(own.map((t) => t.mode))].map((x) => { const of = own.filter((t) => t.mode === x); const slow = of.filter((t) => order(t) > 0).length, fast = of.filter((t) => order(t) < 0).length;
+      // A median hides the one size at which a mode is slow.
+      const last = of.filter((t) => t.ratio_low !== null).sort((a, b) => b.ratio - a.ratio)[0];
       const f = factorOf(m, x, cadence, row.operation);
-      return f && f.value !== null ? `${x} ${factorText(f)} in ${plural(f.cells, "cell")}${slow ? `, slower in ${slow}` : ""}${fast ? `, faster in ${fast}` : ""}` : ""; }).filter(Boolean).join("; ") || (own.length ? `${plural(own.length, "ratio")}, too few processes for an interval` : "");
+      return f && f.value !== null ? `${x} ${factorText(f)} in ${plural(f.cells, "cell")}${slow ? `, slower in ${slow}` : ""}${fast ? `, faster in ${fast}` : ""}${f.cells > 1 && last ? `, slowest ${last.ratio.toFixed(2)} (${last.ratio_low.toFixed(2)}–${last.ratio_high.toFixed(2)}) at ${last.mesh} ${last.dtype} ${last.size}` : ""}` : ""; }).filter(Boolean).join("; ") || (own.length ? `${plural(own.length, "ratio")}, too few processes for an interval` : "");
     row.slowest = Math.max(...[...new Set(own.map((t) => t.mode))].map((x) => factorOf(m, x, cadence, row.operation)?.value ?? -1));
     if (row.slowest < 0) row.slowest = null;
     row.say = !more.length ? "Every mode sends the same or less: choose the one that reads best." : more.length === all.length ? (more.every(([, x]) => 2 * x.more > x.cells) ? "Use shard_map where the bytes matter." : `Any mode, but shard_map where the bytes matter in ${variantsOf(more)}.`) : `${all.filter(([, x]) => !x.more).map(([mode]) => mode).join(" or ")} sends no more than shard_map; ${more.map(([mode]) => mode).join(" and ")} ${more.length > 1 ? "do" : "does"}.`;

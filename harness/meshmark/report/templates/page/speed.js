@@ -83,8 +83,8 @@ function drawSpeed() {
     { name: "time", num: true, text: (p) => seconds(p.p[1]), value: (p) => p.p[1] }, { name: "efficiency", num: true, text: (p) => between(percent, p.p[2], p.p.slice(3)), value: (p) => p.p[2] },
   ], scaled.flatMap((s) => s.points.map((p) => ({ s, p }))))), provenance(scaled.map((s) => s.run))] : []);
 
-  const shares = best(m);
-  chart("share-chart", [m.key, theme].join(), (B) => {
+  const shares = best(m, cadence);
+  chart("share-chart", [m.key, cadence, theme].join(), (B) => {
     if (!shares.length) return "No ceiling is published or measured for these times.";
     const names = shares.map((t) => t.operation).reverse(), f = figure(B, { height: Math.max(140, 60 + 30 * names.length), y_range: names, x_range: [0, Math.max(1, ...shares.map((t) => t.share)) * 100 * 1.05] });
     f.hbar({ y: shares.map((t) => t.operation), right: shares.map((t) => 100 * t.share), left: 0, height: .62, fill_color: palette()[0], line_color: null, fill_alpha: .85 });
@@ -94,19 +94,21 @@ function drawSpeed() {
     f.below[0].axis_label = roomy() ? "best share of the ceiling that binds, percent" : "share of the ceiling, percent";
     return f;
   });
-  $("share-table").replaceChildren(...shares.length ? [el("p", { class: "soft small" }, ABOUT_SHARES, shares.some((t) => !width(t)) ? " A share without brackets is of a single run." : ""), behind(grid("share", `Best share of the ceiling that binds, on ${m.label}`, shareColumns, shares)), provenance(m.timedRuns)] : []);
+  $("share-table").replaceChildren(...shares.length ? [el("p", { class: "soft small" }, ABOUT_SHARES, shares.some((t) => !width(t)) ? " A share without brackets is of a single run." : ""), behind(grid("share", `Best share of the ceiling that binds, on ${m.label}, ${cadence}`, shareColumns, shares)), provenance(m.timedRuns)] : []);
   drawRoofline(m, cadence, theme);
 }
 // The intervals of efficiencies, where there are any.
 function barsOf(f, points, color) { const sure = points.filter((p) => p[3] !== undefined && p[3] !== p[4]), x = sure.map((p) => p[0]); return sure.length ? [f.segment(x, sure.map((p) => p[3]), x, sure.map((p) => p[4]), { line_color: color, line_width: 1.5 })] : []; }
-// The best share of a ceiling of each operation, in manual mode where there is one; of times with an interval where there
-// are any.
+// The best share of a ceiling of each operation among the calls of one cadence, in manual mode where there is one; of
+// times with an interval where there are any.
 const better = (t, was) => !was || (!width(t) === !width(was) ? t.share > was.share : Boolean(width(t)));
-function best(m) {
-  if (m.best) return m.best;
+function best(m, cadence) {
+  m.best ??= new Map();
+  if (m.best.has(cadence)) return m.best.get(cadence);
   const spelled = new Set(m.times.filter((t) => t.mode === "manual").map((t) => t.operation)), found = new Map();
-  for (const t of m.times) if (t.share !== null && (t.mode === "manual" || !spelled.has(t.operation)) && better(t, found.get(t.operation))) found.set(t.operation, t);
-  return m.best = [...found.values()].sort((a, b) => b.share - a.share);
+  for (const t of m.times) if (t.cadence === cadence && t.share !== null && (t.mode === "manual" || !spelled.has(t.operation)) && better(t, found.get(t.operation))) found.set(t.operation, t);
+  m.best.set(cadence, [...found.values()].sort((a, b) => b.share - a.share));
+  return m.best.get(cadence);
 }
 const ABOUT_SHARES = "In brackets is what the 95 % interval of the time over processes gives. A ceiling is taken as it was measured, once. The best of several cases is chosen by its time, so its share is a little high.";
 const shareColumns = [
