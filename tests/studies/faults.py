@@ -51,6 +51,7 @@ def load_families() -> None:
         "small_rules",
         "more_rules",
         "numpy_calls",
+        "explicit_arrays",
         "unreduced_values",
         "varying_results",
     )

@@ -18,6 +18,7 @@ from meshmark.operations.programs.cut_floats import CUT_FLOATS
 from meshmark.operations.programs.cut_indices import CUT_INDICES
 from meshmark.operations.programs.cut_integers import CUT_INTEGERS
 from meshmark.operations.programs.cut_products import CUT_PRODUCTS
+from meshmark.operations.programs.cut_slopes import CUT_SLOPES
 from meshmark.operations.programs.forms import ProgramForm, at, over
 from meshmark.operations.programs.rules import line_and_grid
 
@@ -27,6 +28,7 @@ CUT_ARRAYS: dict[str, Callable[..., None]] = {
     **CUT_FLOATS,
     **CUT_PRODUCTS,
     **CUT_CALLS,
+    **CUT_SLOPES,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 

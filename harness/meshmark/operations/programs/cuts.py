@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.programs.options import wrong
 from meshmark.operations.programs.rules import expect
+from meshmark.operations.programs.typed_calls import is_explicit, run_typed
 
 Members = Mapping[str, tuple[Callable[..., Any], Any]]
 """Name -> (a function of the arrays, its answer as NumPy arrays or a tree of them)."""
@@ -56,14 +57,19 @@ def placements(line: Any, grid: Any, arrays: tuple[np.ndarray, ...]) -> Iterator
 def results_of(members: Members, where: str, placed: list[Any]) -> Iterator[tuple[Any, np.ndarray, str]]:
     """Run all members in one program. Gives each result with its answer, and with the names of member and placement.
 
-    Raises RuntimeError if a member gives fewer or more results than its answer has.
+    Over Explicit axes only the members run whose types JAX accepts (see `typed_calls`). Raises RuntimeError if a member
+    gives fewer or more results than its answer has.
     """
+    functions = {name: function for name, (function, _) in members.items()}
 
     def all_of(*given: Any) -> dict[str, Any]:
-        return {name: function(*given) for name, (function, _) in members.items()}
+        return {name: function(*given) for name, function in functions.items()}
 
-    found = jax.device_get(jax.jit(all_of)(*placed))
+    explicit = is_explicit(placed[0].sharding.mesh)
+    found = jax.device_get(run_typed(functions, where, placed) if explicit else jax.jit(all_of)(*placed))
     for name, (_, answer) in members.items():
+        if name not in found:
+            continue
         seen, right = jax.tree.leaves(found[name]), jax.tree.leaves(answer)
         wrong(len(seen) != len(right), f"{name}, {where}: {len(seen)} results instead of {len(right)}")
         for one, other in zip(seen, right, strict=True):

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls over Explicit axes: what is a refusal, which refusals are listed, and results that lie as their types say."""
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from meshmark.operations.programs import typed_calls
+from meshmark.operations.programs.cut_arrays import CUT_ARRAYS
+
+EVERY = "cut as (d)"
+
+
+@pytest.fixture
+def rows():
+    mesh = Mesh(np.array(jax.devices()[:8]), ("d",), axis_types=(AxisType.Explicit,))
+    return jax.device_put(np.arange(64, dtype=np.float32).reshape(16, 4), NamedSharding(mesh, P("d")))
+
+
+def test_a_right_call_runs_and_lies_as_its_type_says(rows):
+    found = typed_calls.run_typed({"double": lambda x: 2 * x, "sum": lambda x: x.sum()}, EVERY, [rows])
+    assert found["double"].sharding.spec == P("d", None) and float(found["sum"]) == 2016
+
+
+def test_a_refusal_that_no_release_has_is_a_fault(rows):
+    def refuse(x):
+        raise ValueError("not over Explicit axes")
+
+    with pytest.raises(RuntimeError, match="refused, cut as .*, over Explicit axes is refused: not over"):
+        typed_calls.run_typed({"refused": refuse}, EVERY, [rows])
+
+
+def test_a_listed_refusal_leaves_the_others(rows):
+    name, where = min(typed_calls.listed_refusals())
+
+    def refuse(x):
+        raise ValueError("no")
+
+    assert list(typed_calls.run_typed({name: refuse, "sum": lambda x: x.sum()}, where, [rows])) == ["sum"]
+
+
+def test_a_mistake_in_a_call_is_no_refusal(rows):
+    def mistaken(x):
+        return {}["absent"]
+
+    with pytest.raises(KeyError):
+        typed_calls.run_typed({"mistaken": mistaken}, EVERY, [rows])
+
+
+def test_a_result_that_lies_elsewhere_than_its_type_says_is_a_fault(rows, monkeypatch):
+    compiled = type(jax.jit(lambda x: x).lower(rows).compile())
+    real = compiled.__call__
+
+    def elsewhere(self, *given):
+        whole = NamedSharding(rows.sharding.mesh, P())
+        return jax.tree.map(lambda y: jax.device_put(y, whole), real(self, *given))
+
+    monkeypatch.setattr(compiled, "__call__", elsewhere)
+    with pytest.raises(RuntimeError, match="has the type .* and is placed as"):
+        typed_calls.run_typed({"double": lambda x: 2 * x}, EVERY, [rows])
+
+
+def test_each_listed_refusal_has_a_reason():
+    listed = typed_calls.listed_refusals()
+    text = (typed_calls.files("meshmark.operations") / "data/explicit_refusals.tsv").read_text()
+    lines = [line.split("\t") for line in text.splitlines() if not line.startswith("#")]
+    assert len(lines) == len(listed) and all(len(line) == 4 and line[3] for line in lines)
+    assert lines == sorted(lines)
+
+
+def test_gradients_by_differences_show_a_doubled_one(monkeypatch):
+    import jax.numpy as jnp
+
+    real = jnp.tril
+    monkeypatch.setattr(jnp, "tril", lambda x, *a: 2 * real(x, *a) - jax.lax.stop_gradient(real(x, *a)))
+    devices = np.array(jax.devices()[:8])
+    with pytest.raises(RuntimeError, match="gradient of tril"):
+        CUT_ARRAYS["slopes_pads"](Mesh(devices, ("d",)), Mesh(devices.reshape(-1, 2), ("x", "y")))
