@@ -346,7 +346,6 @@ def test_few_rounds_have_no_middle_half():
     assert "101 (too few rounds)" in "\n".join(tables.markdown(recorded))
 
 
-
 def test_a_straggler_is_in_the_samples():
     """A rank that takes 2 ms more is what the table shows, though the other rank is done at once."""
     lines, _ = carried_out(

@@ -28,7 +28,7 @@ def test_a_refusal_that_no_release_has_is_a_fault(rows):
     def refuse(x):
         raise ValueError("not over Explicit axes")
 
-    with pytest.raises(RuntimeError, match="refused, cut as .*, over Explicit axes is refused: not over"):
+    with pytest.raises(RuntimeError, match=r"refused, cut as .*, over Explicit axes is refused: not over"):
         typed_calls.run_typed({"refused": refuse}, EVERY, [rows])
 
 
@@ -58,7 +58,7 @@ def test_a_result_that_lies_elsewhere_than_its_type_says_is_a_fault(rows, monkey
         return jax.tree.map(lambda y: jax.device_put(y, whole), real(self, *given))
 
     monkeypatch.setattr(compiled, "__call__", elsewhere)
-    with pytest.raises(RuntimeError, match="has the type .* and is placed as"):
+    with pytest.raises(RuntimeError, match=r"has the type .* and is placed as"):
         typed_calls.run_typed({"double": lambda x: 2 * x}, EVERY, [rows])
 
 

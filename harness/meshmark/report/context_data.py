@@ -225,8 +225,8 @@ def _of_others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 def _others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Times of JAX and of others by operation and size, and the ratios of pairs of rounds. As in benchmarks.others, a
-    sample is the time of the slowest rank, and the figure of a round is the median of its samples. The two other numbers
-    of a figure are the quartiles of the rounds: one launch gives no interval."""
+    sample is the time of the slowest rank, and the figure of a round is the median of its samples. The two other
+    numbers of a figure are the quartiles of the rounds: one launch gives no interval."""
     run = lines[0] if lines else {}
     if run.get("schema") != OTHERS or not isinstance(run.get("contestants"), list):
         return None

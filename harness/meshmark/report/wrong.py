@@ -36,7 +36,9 @@ _KIND_OF_CHECK = {
 }
 _KIND_OF_VERDICT = {"crash": "process dies", "hang": "hangs", "error": "raises"}
 _RANK = re.compile(r"^rank \d+: ", re.ASCII)
-_DEATH = re.compile(r"\b(ends? the (process|compiler)|process dies|dies of|aborts|segmentation fault)\b", re.ASCII)
+_DEATH = re.compile(
+    r"\b(ends? the (process|compiler)|process dies|dies of|aborts|segmentation fault)\b", re.ASCII
+)
 _PLACE = re.compile(r" \(results/findings/[\w-]+\)$", re.ASCII)
 _FIGURES = re.compile(r"\d[\d.,e+-]*|\[[^\]]*\]|cpu:\d+|0x[0-9a-f]+", re.ASCII)
 

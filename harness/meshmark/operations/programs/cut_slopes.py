@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from meshmark.operations.programs.cut_calls import COLUMNS, FOURIER, GROUPS, Call
+from meshmark.operations.programs.cut_calls import COLUMNS, GROUPS, Call
 from meshmark.operations.programs.cuts import Members, hold_near, mixed
 
 H = 2.0**-16

@@ -62,7 +62,7 @@ def _check_refused(reasons: Mapping[str, str], where: str, devices: int) -> None
 
 
 def _accepted(functions: Functions, where: str, placed: list[Any], lowered: bool) -> Functions:
-    """The functions that JAX traces, or lowers, with these arrays. RuntimeError if it refuses one that it should not."""
+    """The functions that JAX traces, or lowers, with these arrays. RuntimeError for a refusal that no release has."""
 
     def reason(function: Callable[..., Any]) -> str:
         if lowered:
