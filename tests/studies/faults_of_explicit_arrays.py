@@ -54,9 +54,9 @@ def a_variance_over_explicit_axes_counts_the_devices_of_an_axis():
 @fault(**form("numpy_numbers", "explicit_array"))
 def a_right_call_over_explicit_axes_is_refused():
     def refuse(y):
-        raise ValueError("logaddexp of a sharded array is not supported")
+        raise ValueError("hypot of a sharded array is not supported")
 
-    return _where_sharded("logaddexp", refuse)
+    return _where_sharded("hypot", refuse)
 
 
 @fault(**form("numpy_products", "explicit_array"))
