@@ -11,10 +11,11 @@ import jax
 import numpy as np
 import pytest
 
-from meshmark.devices import surroundings
+from meshmark.devices import frozen, probe, surroundings
 from meshmark.devices.facts import Facts
 from meshmark.pytest_plugin.judging import unchanged
 from meshmark.records import reading, run_line
+from meshmark.timing import timer
 from tests.checkout import ROOT
 
 pytestmark = pytest.mark.e2e
@@ -78,8 +79,66 @@ def test_the_digests_of_default_settings_are_those_of_their_release():
     assert surroundings.changed_settings(other) == {"jax_default_matmul_precision": "bfloat16"}
 
 
-def facts(**around):
-    return Facts({"jax": "0.12.0.1"}, "cpu", "cpu", 8, 1, [], {}, {}, surroundings=around)
+def facts(versions=None, flags=None, **around):
+    flags = probe.flags_here() if flags is None else flags
+    return Facts(versions or {}, "cpu", "cpu", 8, 1, [], flags, {}, surroundings=around)
+
+
+def test_a_worker_with_another_release_or_other_flags_judges_nothing(monkeypatch):
+    with pytest.raises(RuntimeError, match=r"this process has jaxlib .*, and the run line 0\.1\.0"):
+        unchanged(facts({"jaxlib": "0.1.0"}))
+    before = facts()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+    with pytest.raises(RuntimeError, match="XLA_FLAGS is --xla_cpu_enable_fast_math=true, and was"):
+        unchanged(before)
+
+
+def test_what_is_replaced_while_a_case_is_judged_is_named(monkeypatch):
+    from meshmark.judge import checks
+
+    held = frozen.Frozen()
+    assert held.changed() == ""
+    monkeypatch.setattr(checks, "compare_numbers", lambda *arguments: None)
+    assert held.changed() == "meshmark.judge.checks.compare_numbers"
+    monkeypatch.undo()
+    monkeypatch.setattr(checks.Judge, "run", lambda self, case: [])
+    assert held.changed() == "meshmark.judge.checks.Judge.run"
+    monkeypatch.undo()
+    monkeypatch.setattr(jax.stages.Compiled, "__call__", lambda self, *given: given)
+    assert held.changed().endswith("Compiled.__call__")
+
+
+def test_a_function_of_python_in_the_place_of_another_is_found(monkeypatch):
+    """The standard library is no stranger, but nothing of it stands under another name than its own."""
+    import contextlib
+    import typing
+
+    from meshmark.judge import checks
+
+    monkeypatch.setattr(jax, "block_until_ready", typing.final)
+    assert surroundings.replaced_functions() == {"jax.block_until_ready": "replaced by a function of typing"}
+    assert "jax.block_until_ready is replaced" in timer.doubts()
+    monkeypatch.undo()
+    assert timer.doubts() == ""
+    monkeypatch.setattr(checks, "placement", contextlib.AbstractContextManager.__exit__)
+    assert dict(surroundings.judge_replaced())["meshmark.judge.checks.placement"]
+
+
+def test_a_name_that_is_not_what_it_was_imported_from_is_found(monkeypatch):
+    from meshmark.judge import checks, numbers
+
+    monkeypatch.setattr(checks, "compare_numbers", numbers.find_worst_element)
+    found = dict(surroundings.judge_replaced())
+    assert (
+        found["meshmark.judge.checks.compare_numbers"] == "not the compare_numbers of meshmark.judge.numbers"
+    )
+
+
+def test_a_replaced_reference_is_found(monkeypatch):
+    from meshmark.operations import OPERATIONS
+
+    monkeypatch.setattr(OPERATIONS["psum"], "reference", lambda *arguments: None)
+    assert dict(surroundings.judge_replaced()) == {"the operation psum": "its reference was replaced"}
 
 
 def test_a_worker_whose_settings_are_not_those_of_the_run_line_judges_nothing(monkeypatch):

@@ -8,6 +8,7 @@ compared with the loaded code. Changed constants, and code that changes this mod
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import marshal
 import sys
@@ -37,6 +38,31 @@ def unlike_source(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         loader = getattr(module.__spec__, "loader", None)
         if type(loader) is SourceFileLoader:  # pytest rewrites the assertions of what it loads itself
             yield from ((f"{name}.{own}", why) for own, why in _of_module(module))
+
+
+def unlike_imports(module: ModuleType) -> Iterator[tuple[str, str]]:
+    """(name, why) of the names that a module imports from this package and that are other objects there."""
+    for home, name, own in _imports(str(module.__file__)):
+        there = vars(sys.modules[home]).get(name) if home in sys.modules else None
+        if there is not None and own in vars(module) and vars(module)[own] is not there:
+            yield own, f"not the {name} of {home}"
+
+
+@cache
+def _imports(file: str) -> tuple[tuple[str, str, str], ...]:
+    """(module, name there, name here) of what a source file of this package imports from the package at its top."""
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ()  # unlike_source says so
+    package = __package__.partition(".")[0]
+    return tuple(
+        (node.module, one.name, one.asname or one.name)
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level
+        if node.module.partition(".")[0] == package
+        for one in node.names
+    )
 
 
 def of_other_sources(files: Iterable[Path]) -> Iterator[Path]:

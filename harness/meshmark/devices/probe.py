@@ -170,11 +170,16 @@ def _facts(devices: Sequence[Any], backend: str, num_processes: int) -> Facts:
             {"id": d.id, "process": d.process_index, "coords": list(getattr(d, "coords", None) or [])}
             for d in devices
         ],
-        flags={k: _kept(redact(_named(k, v))) for k, v in os.environ.items() if k.startswith(FLAGS)},
+        flags=flags_here(),
         host={"system": platform.system(), "machine": platform.machine(), "cores": os.cpu_count()},
         suite=suite(),
         surroundings=surroundings.unusual_settings(),
     )
+
+
+def flags_here() -> dict[str, str]:
+    """The variables of this process that set flags of JAX, XLA and their backends."""
+    return {k: _kept(redact(_named(k, v))) for k, v in os.environ.items() if k.startswith(FLAGS)}
 
 
 def _named(name: str, value: str) -> str:

@@ -14,11 +14,10 @@ import hashlib
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 
 from meshmark.core import loaded
 from meshmark.core.privacy import redact
@@ -68,11 +67,45 @@ DEFAULTS = {"0.10.2": "66f612a3cb7586cf", "0.11.2": "2bc086152b946567", "0.12.0.
 PATCHED = "replaced"
 """How the description of a replaced function begins."""
 
-OF_ARRAYS = ("jax._src.array", "jaxlib._jax", "jaxlib.xla_extension")
-"""Where the classes of arrays are, by release: what reads a result uses their methods."""
+LOOKED_AT = (
+    *("time", "numpy", "numpy.linalg", "numpy.random", "numpy.fft"),
+    *(
+        "jax",
+        "jax.lax",
+        "jax.numpy",
+        "jax.sharding",
+        "jax.stages",
+        "jax.tree",
+        "jax.tree_util",
+        "jax.random",
+        "jax.nn",
+    ),
+    *(
+        "jax._src.api",
+        "jax._src.core",
+        "jax._src.compiler",
+        "jax._src.dispatch",
+        "jax._src.pjit",
+        "jax._src.stages",
+    ),
+    *(
+        "jax._src.tree_util",
+        "jax._src.interpreters.pxla",
+        "jax._src.array",
+        "jaxlib._jax",
+        "jaxlib.xla_extension",
+    ),
+)
+"""The modules whose functions and methods make, run and read programs. Releases lack some of them."""
 
 JUDGING = ("meshmark.core", "meshmark.judge", "meshmark.levels", "meshmark.records")
 """The rooms that compare and count."""
+
+DECIDING = (*JUDGING, "meshmark.operations", "meshmark.timing")
+"""These, and the rooms that say what is right and how long it took."""
+
+TESTS_OWN = ("_pytest.fixtures",)
+"""Where the functions come from that pytest puts in the place of fixtures."""
 
 OWN_PACKAGES = {"numpy", "jax", "jaxlib", "ml_dtypes", "meshmark"}
 """The packages whose classes are looked at."""
@@ -100,22 +133,27 @@ OWN_TYPES = {
 }
 """The packages whose types may be called in the namespaces of NumPy and JAX."""
 
+PYTHONS = {"builtins", "collections", "functools", "types", "typing", "enum", "abc"}
+"""Those of them that are Python's own."""
+
 
 def unusual_settings() -> dict[str, str]:
     """The settings of JAX that are not the default ones, and the functions of NumPy and JAX that something else has
     replaced, by name; {} in a process with JAX's defaults. Texts have a bounded length and name no path."""
-    import jax
-    import jax.numpy
-    import jax.sharding
-    import numpy
-
-    found = changed_settings(_settings())
-    homes = _homes("jax", "jaxlib", "numpy", "ml_dtypes")
-    inner = [module for name in OF_ARRAYS if (module := sys.modules.get(name))]
-    for module in (time, numpy, jax, jax.lax, jax.numpy, jax.sharding, *inner):
-        for name, where in replaced(module, homes):
-            found[f"{module.__name__}.{name}"] = f"{PATCHED} by a function of {where}"
+    found = {**changed_settings(_settings()), **replaced_functions()}
     return {name[:100]: redact(value)[:200] for name, value in sorted(found.items())[:MOST_AROUND]}
+
+
+def replaced_functions() -> dict[str, str]:
+    """The functions and methods of NumPy and JAX that something else has replaced, by name, with a description."""
+
+    homes = _homes("jax", "jaxlib", "numpy", "ml_dtypes")
+    return {
+        f"{place}.{name}": f"{PATCHED} by a function of {where}"
+        for place in LOOKED_AT
+        if place in sys.modules
+        for name, where in replaced(sys.modules[place], homes)
+    }
 
 
 def changed_settings(own: Mapping[str, str]) -> dict[str, str]:
@@ -129,14 +167,27 @@ def changed_settings(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def judge_replaced(rooms: tuple[str, ...] = JUDGING) -> Iterator[tuple[str, str]]:
-    """(name, why) of the functions and methods of this package's judging rooms that are not those of its sources:
-    somebody replaced them, or Python loaded another compiled file."""
+    """(name, why) of the functions and methods of the rooms that decide which are not their own: somebody replaced
+    them. Those of the given rooms are compared with their sources too, because Python may have loaded another compiled
+    file."""
     homes = _homes("jax", "jaxlib", "numpy", "ml_dtypes", "meshmark")
-    for name, module in list(sys.modules.items()):
-        if f"{name}.".startswith(tuple(f"{room}." for room in rooms)):
-            for one, where in replaced(module, homes, private=True):
+    for name, module in _modules(DECIDING):
+        for one, where in replaced(module, homes, private=True):
+            if where not in TESTS_OWN:
                 yield f"{name}.{one}", f"replaced by a function of {where}"
+    for name, operation in getattr(sys.modules.get("meshmark.operations"), "OPERATIONS", {}).items():
+        for one, value in vars(operation).items():
+            if any(loaded.functions_of(value)):
+                yield f"the operation {name}", f"its {one} was replaced"
+    for name, module in _modules(rooms):
+        yield from ((f"{name}.{one}", why) for one, why in loaded.unlike_imports(module))
     yield from loaded.unlike_source(rooms)
+
+
+def _modules(rooms: tuple[str, ...]) -> list[tuple[str, ModuleType]]:
+    """The loaded modules of these packages, by name."""
+    within = tuple(f"{room}." for room in rooms)
+    return [(name, module) for name, module in list(sys.modules.items()) if f"{name}.".startswith(within)]
 
 
 def _homes(*packages: str) -> frozenset[Path]:
@@ -158,10 +209,10 @@ def replaced(module: ModuleType, homes: frozenset[Path], private: bool = False) 
                 for own, method in list(vars(value).items()):
                     if file := _foreign(method, homes, own in GENERATED):
                         yield f"{name}.{own}", file
-        elif file := _foreign(value, homes):
+        elif file := _foreign(value, homes) or _borrowed(name, value):
             yield name, file
-        elif callable(value) and (of := type(value).__module__).partition(".")[0] not in OWN_TYPES:
-            yield name, of
+        elif callable(value) and not _is_of_known_type(value):
+            yield name, type(value).__module__
 
 
 def _foreign(value: object, homes: frozenset[Path], generated: bool = False) -> str:
@@ -174,9 +225,25 @@ def _foreign(value: object, homes: frozenset[Path], generated: bool = False) -> 
     return ""
 
 
+def _borrowed(name: str, value: object) -> str:
+    """The module of a function of Python's own that stands under another name than its own; "" for anything else. JAX
+    and NumPy import such functions under their own names."""
+    if name.startswith("_") or not isinstance(value, (FunctionType, BuiltinFunctionType)):
+        return ""
+    home = getattr(value, "__module__", None) or "builtins"
+    return home if home.partition(".")[0] not in OWN_TYPES - PYTHONS and value.__name__ != name else ""
+
+
+def _is_of_known_type(value: object) -> bool:
+    of = type(value).__module__.partition(".")[0]
+    return of in OWN_TYPES or of.startswith("_cython")  # the functions of numpy.random
+
+
 @cache
 def _inside(file: str, homes: frozenset[Path]) -> bool:
     """Whether a file lies in one of these directories, and not among the packages that are installed inside of it."""
+    if file.startswith("<frozen importlib"):
+        return True
     path = Path(file).resolve()
     above = next((home for home in homes if home in path.parents), None)
     return above is not None and "site-packages" not in path.relative_to(above).parts

@@ -13,8 +13,17 @@ import pytest
 
 from meshmark.core import saying
 from meshmark.core.verdicts import BAD, Line, worst
-from meshmark.devices import containment, environment, installed, offspring, surroundings, topologies
+from meshmark.devices import (
+    containment,
+    environment,
+    installed,
+    offspring,
+    probe,
+    surroundings,
+    topologies,
+)
 from meshmark.devices.facts import Facts
+from meshmark.devices.frozen import Frozen
 from meshmark.levels import known_issues
 from meshmark.pytest_plugin import counting
 from meshmark.pytest_plugin.controller import message, record_lines
@@ -73,16 +82,24 @@ def judge_case(pytestconfig: pytest.Config) -> Iterator[Callable[[Trial], list[L
         earlier=pytestconfig.stash[EXPECTED].earlier(facts.to_json()),
     )
     issues = pytestconfig.stash[EXPECTED].issues(facts.to_json())
+    frozen = Frozen()
 
     def run(trial: Trial) -> list[Line]:
+        replaced = frozen.changed()
         with watchdog.over() if watchdog else offspring.ended_after():
             lines = judge.run(trial.case)
         known_issues.apply(issues, trial.id, lines)
+        if replaced or (replaced := frozen.changed()):
+            lines.append(Line("execute", "error", f"{replaced} was replaced while the case was judged"))
         return lines
 
     yield run
     prove()  # a case may have changed what the judge uses
     unchanged(facts)
+
+
+OF_COMPILERS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32")
+"""The variables that compilers read whenever a backend starts, also those set after the run line was made."""
 
 
 def settle() -> None:
@@ -97,10 +114,24 @@ def settle() -> None:
 
 
 def unchanged(facts: Facts) -> None:
-    """RuntimeError if the settings of this process differ from the run line, or if functions of NumPy, JAX or the judge
-    were replaced. A conftest.py, a plugin or a case can do this, and no reader of the records would know."""
+    """RuntimeError if the settings, releases or compiler flags of this process differ from the run line, or if
+    functions of NumPy, JAX or the judge were replaced. A conftest.py, a plugin or a case can do this, and no reader of
+    the records would know."""
     import jax
+    import jaxlib
 
+    for name, version in (("jax", jax.__version__), ("jaxlib", jaxlib.__version__)):
+        if facts.versions.get(name, version) != version:
+            raise RuntimeError(
+                f"this process has {name} {version}, and the run line {facts.versions[name]}: use one Python"
+            )
+    flags = {n: v for n, v in probe.flags_here().items() if n.startswith(OF_COMPILERS)}
+    recorded = {n: v for n, v in facts.flags.items() if n.startswith(OF_COMPILERS)}
+    if differing := [n for n in (*flags, *recorded) if flags.get(n) != recorded.get(n)]:
+        raise RuntimeError(
+            f"this process is not as the run line says: {differing[0]} is {flags.get(differing[0], 'not set')}, and was"
+            f" {recorded.get(differing[0], 'not set')}; set it before the run"
+        )
     here = surroundings.unusual_settings()
     told = {n: v for n, v in facts.surroundings.items() if not v.startswith(installed.ALTERED)}
     differing = [n for n in (*here, *told) if here.get(n) != told.get(n)]
