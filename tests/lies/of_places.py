@@ -158,6 +158,15 @@ LIES: dict[str, Lie] = {
     "compiled for longer than all of it took": Lie(
         in_timings(compile_s=50.0), "took 50 s to compile, and 1 s in all"
     ),
+    "hardware in a field that nobody reads": Lie(
+        on_facts(accelerator="8 x NVIDIA H200"), "'accelerator' is in no definition of records"
+    ),
+    "a reviewer in the run line": Lie(
+        on_runs(reviewed_by="Meshmark maintainers"), "'reviewed_by' is in no definition of records"
+    ),
+    "a place of measuring in each time": Lie(
+        in_timings(measured_on="8 x TPU v6e"), "'measured_on' is in no definition of records"
+    ),
     "times by an interpreter": Lie(in_timings(interpreted=True), "with `interpreted`, which such a line"),
     "times of a topology": Lie(in_timings(topology="v5e:2x2"), "with `topology`, which such a line does not"),
     "times at another precision": Lie(

@@ -121,6 +121,8 @@ BOMB = "a: &a [x,x]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("name: a\nby: b  # verified by the maintainers\n", r":2: a comment: write a note"),
+        ("# by somebody else\nname: a\n", r":1: a comment"),
         (BOMB, r":1: anchors and aliases"),
         ("{" * 10_000, "more than 200 brackets"),
         ("[" * 10_000, "more than 200 brackets"),

@@ -13,9 +13,10 @@ from meshmark.core import extras
 from meshmark.publish import bundles
 from meshmark.publish.bundles import Bundle, BundleError, Room
 from meshmark.publish.review import Entry, Review
-from meshmark.records import reading, schema, writing
-from meshmark.records.definition import KINDS
+from meshmark.records import fields, reading, schema, writing
+from meshmark.records.definition import KINDS, LINES
 from meshmark.records.reading import RecordError, Records
+from meshmark.records.run_definition import RunFacts
 
 LONGEST_TIME, SHORTEST_TIME = 1e9, 1e-15
 """Seconds: about 30 years, and a time in which light does not cross a molecule. Sums and ratios of the times between
@@ -67,6 +68,20 @@ def spelling_problem(data: bytes, record: Mapping[str, Any]) -> str:
     return ""
 
 
+@cache
+def listed_fields(definition: type) -> frozenset[str]:
+    """The names of the fields that the record definition gives to a kind of line, or to its facts."""
+    return frozenset(entry.name for entry in fields.entries(definition))
+
+
+def unlisted(record: Mapping[str, Any]) -> str:
+    """The first field of a line, or of a run's facts, that no definition lists; "" if there is none. Nobody checks such
+    a field, so it could say anything, such as other hardware."""
+    found = [name for name in record if name not in listed_fields(LINES[record["kind"]])]
+    found += [name for name in record.get("facts", ()) if name not in listed_fields(RunFacts)]
+    return found[0] if found else ""
+
+
 def entries(bundle: Bundle, name: str, room: Room, review: Review, submitted: bool = True) -> list[Entry]:
     """The lines of a record file that follow the schema; each other line becomes a complaint. submitted: whether
     `submit` wrote the file, so that its spelling is known."""
@@ -86,6 +101,10 @@ def entries(bundle: Bundle, name: str, room: Room, review: Review, submitted: bo
             continue
         if submitted and (why := spelling_problem(data, record)):
             review.complain(name, f"{why}: submit again", number, "spelling")
+            continue
+        if submitted and (field := unlisted(record)):
+            text = f"the field {field[:40]!a} is in no definition of records: submit files as the suite wrote them"
+            review.complain(name, text, number, "unlisted")
             continue
         if record["kind"] == "run":
             declared.add(record["run"])

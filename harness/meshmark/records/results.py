@@ -173,6 +173,18 @@ def read_product(path: Path) -> dict[str, Any]:
     return parse_product(data, str(path))
 
 
+def _commented(yaml: Any, text: str) -> int:
+    """The line of the first comment in a YAML text; 0 if there is none. A comment stands outside of every token, and no
+    check and no page reads it."""
+    at = 0
+    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        between = text[at : token.start_mark.index]
+        if "#" in between:
+            return text.count("\n", 0, at + between.index("#")) + 1
+        at = max(at, token.end_mark.index)
+    return 0
+
+
 def parse_product(data: bytes, path: str) -> dict[str, Any]:
     """The contents of a product.yaml from its bytes; ResultError, in one line, if they are not valid.
 
@@ -192,6 +204,8 @@ def parse_product(data: bytes, path: str) -> dict[str, Any]:
                 )
             if getattr(event, "tag", None) is not None:
                 raise ResultError(f"{path}:{event.start_mark.line + 1}: tags: write the text in quotes")
+        if commented := _commented(yaml, text):
+            raise ResultError(f"{path}:{commented}: a comment: write a note instead, which every page shows")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         found = yaml.safe_load(text)
     except UnicodeDecodeError:
