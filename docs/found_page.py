@@ -11,7 +11,8 @@ INTRODUCTION = """# Found by the hunt
 
 This page is made from `results/findings`. Each row is one root cause. [The hunt](hunt.md) drew a program that showed
 it, and shrank the program to a script that imports jax and numpy alone. `meshmark hunt --replay NAME` runs it again,
-on the JAX at hand.
+on the JAX at hand. A case of the table found `mean-without-nan-of-bfloat16`, and its program was written by hand; so
+was every one of the last section.
 
 The releases of a span had the same outcome wherever they were tried.
 """
@@ -40,7 +41,20 @@ def page() -> str:
         ]
         lines += [f"| {row} |" for row in map(row_of, chosen)]
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join([*lines, *by_hand()])
+
+
+def by_hand() -> list[str]:
+    """The section of the findings that no drawn program shows: those without a finding.json."""
+    reports = sorted(
+        path for path in STORE.glob("*/report.md") if not (path.parent / "finding.json").exists()
+    )
+    rows = []
+    for path in reports:
+        place = f"../{findings.STORE}/{path.parent.name}/report.md"
+        rows.append(f"- [{path.read_text(encoding='utf-8').splitlines()[0].removeprefix('# ')}]({place})")
+    about = "Compilers without their hardware, and one GPU, showed these in cases of the table."
+    return ["## Found by cases of the table", "", about, "", *rows, ""]
 
 
 def row_of(finding: Finding) -> str:

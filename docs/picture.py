@@ -40,7 +40,7 @@ def shown(name: str) -> list[str]:
     """The lines of the terminal for a record file, named from the repository's root."""
     read = reading.read_records(ROOT / name)
     facts = Facts.from_json(read.runs[0]["facts"])
-    return ["$ python -m pytest conformance", *facts.describe()[:2], "", *folded(summary.closing(read.cases))]
+    return ["$ meshmark test", *facts.describe()[:2], "", *folded(summary.closing(read.cases))]
 
 
 def folded(lines: Iterable[str]) -> list[str]:

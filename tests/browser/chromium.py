@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
+
+import pytest
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
@@ -24,6 +27,14 @@ def missing() -> str:
 def program() -> str | None:
     """Where Chromium is."""
     return next(filter(None, map(shutil.which, PROGRAMS)), None)
+
+
+def axe() -> Any:
+    """The module of axe-core. Where it is absent, the test is skipped; it fails where MESHMARK_BROWSER=1 says that
+    everything for the browser must be there."""
+    if find_spec("axe_playwright_python") is None and os.environ.get("MESHMARK_BROWSER") == "1":
+        pytest.fail("axe-playwright-python is not installed", pytrace=False)
+    return pytest.importorskip("axe_playwright_python.sync_playwright")
 
 
 @contextmanager

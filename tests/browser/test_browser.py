@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from meshmark.levels import must_pass
+from tests.browser import chromium
 from tests.browser import records as made_up
 from tests.browser.records import HOSTILE
 from tests.browser.waiting import shows
@@ -192,7 +193,7 @@ def test_the_keyboard_reaches_everything(open_page):
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
 def test_axe_finds_nothing(open_page, width, scheme):
     """The rules of axe-core for screen readers, names, roles, contrast and landmarks."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    axe = chromium.axe()
     tab = open_page(width=width, color_scheme=scheme)
     found = axe.Axe().run(tab).response["violations"]
     assert [(v["id"], v["nodes"][0]["html"][:100]) for v in found] == []

@@ -4,6 +4,7 @@ processes for intervals, and with enough for an order; and the choice of runs.""
 
 import pytest
 
+from tests.browser import chromium
 from tests.browser import records as made_up
 from tests.browser.conftest import make
 from tests.browser.waiting import shows
@@ -113,7 +114,7 @@ def test_advice_follows_a_search_and_the_chosen_cadence(open_file, pages):
 
 
 def test_axe_finds_nothing_where_orders_are_shown(open_file, pages):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    axe = chromium.axe()
     found = axe.Axe().run(open_file(pages[12], "#view=modes")).response["violations"]
     assert [(v["id"], v["nodes"][0]["html"][:100]) for v in found] == []
 

@@ -4,6 +4,7 @@
 import pytest
 
 from meshmark.report import page, page_data, report
+from tests.browser import chromium
 from tests.browser import records as made_up
 from tests.browser.waiting import shows
 
@@ -76,7 +77,7 @@ def test_every_page_has_the_look_of_the_first_and_no_errors(open_file, site):
 
 
 def test_axe_finds_nothing_on_a_first_page(open_file, site):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    axe = chromium.axe()
     tab = open_file(site)
     tab.click("#pages summary")
     found = axe.Axe().run(tab).response["violations"]

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from tests.browser import chromium
 from tests.browser import records as made_up
 from tests.browser.conftest import make
 from tests.browser.waiting import shows
@@ -302,6 +303,6 @@ def test_pages_of_few_records_say_what_they_have(open_file, tmp_path, kind, widt
         assert tab.locator("#glance .g-pass").count() == 0 and "pass" not in tab.inner_text("#headline")
     assert tab.evaluate("window.hacked") is None
     assert tab.evaluate("document.documentElement.scrollWidth") == width
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    axe = chromium.axe()
     found = axe.Axe().run(tab).response["violations"]
     assert [(v["id"], v["nodes"][0]["html"][:100]) for v in found] == []

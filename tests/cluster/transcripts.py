@@ -128,23 +128,12 @@ def of_open_mpi(directory: Path) -> None:
     told.write("mpirun.txt", str(directory))
 
 
-def of_launch(directory: Path) -> None:
-    told = Transcript(outside(os.environ))
-    record = directory / "launched.jsonl"
-    suite = ["--", "python", "-m", "pytest", "conformance", "--profile", "smoke", "-q"]
-    begin = ["python", "-m", "harness", "launch", "-n", "2", "--devices-per-process", "4"]
-    note = "in the middle of it: kill -9 of rank 1; the launcher starts the ranks again, and they go on"
-    told.show(*begin, *suite, *FEW, "--record", str(record), after=killer(record), note=note)
-    told.show("python", "-m", "harness", "levels", str(record))
-    told.write("launch.txt", str(directory))
-
-
 def _beside() -> str:
     return str(Path(sys.executable).parent)
 
 
 def main() -> int:
-    makers = {"launch": of_launch, "srun": of_slurm, "mpirun": of_open_mpi}
+    makers = {"srun": of_slurm, "mpirun": of_open_mpi}
     with tempfile.TemporaryDirectory(prefix="meshmark-transcripts-") as directory, chdir(ROOT):
         for name in sys.argv[1].split(",") if sys.argv[1:] else makers:
             makers[name](Path(directory))

@@ -127,6 +127,17 @@ def test_where_the_suite_is_named_all_of_its_cases_are_expected(directory):
     assert counting.taken_away(config, items[1:]) == []
 
 
+def test_where_a_file_is_named_all_cases_of_its_family_are_expected():
+    config, _ = collected([str(counting.SUITES[0] / "test_views.py")])
+    config.stash[TRIALS] = {"views": [SimpleNamespace(id=case) for case in CASES]}
+    config.stash[COLLECTED].clear()  # an option of pytest renamed what a test is
+    assert counting.taken_away(config, []) == CASES
+    config.args = [f"{config.args[0]}::test_views"]
+    assert counting.taken_away(config, []) == []
+    config.args = [str(counting.SUITES[0] / "test_nothing.py")]
+    assert counting.taken_away(config, []) == []
+
+
 def test_a_worker_without_the_suite_is_told():
     config, _ = collected()
     count = counting.Count(config, CASES)

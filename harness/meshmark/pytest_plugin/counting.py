@@ -172,12 +172,16 @@ def note_deselected(items: Iterable[pytest.Item]) -> None:
 
 def taken_away(config: pytest.Config, left: Iterable[pytest.Item]) -> list[str]:
     """The cases that were removed without a report: they were collected, and are neither left nor deselected. If the
-    command line names the whole suite, all of its cases should have been collected."""
+    command line names the whole suite, or whole files of it, all of their cases should have been collected."""
     noted = config.stash.get(COLLECTED, {})
     trials = {trial.id for family in config.stash[TRIALS].values() for trial in family}
-    expected = (
-        trials if names_the_suite(config) else trials & {case_of(n) for n, kept in noted.items() if kept}
-    )
+    if names_the_suite(config):
+        expected = trials
+    else:
+        whole = {
+            trial.id for name in families_of_files(config) for trial in config.stash[TRIALS].get(name, ())
+        }
+        expected = whole | (trials & {case_of(n) for n, kept in noted.items() if kept})
     deselected = {case_of(nodeid) for nodeid, kept in noted.items() if not kept}
     found = expected - deselected - {case_of(item.nodeid) for item in left}
     return [trial.id for family in config.stash[TRIALS].values() for trial in family if trial.id in found]
@@ -203,6 +207,17 @@ def in_the_suite(config: pytest.Config) -> bool:
     """Whether the arguments of pytest name the suite's directory."""
     suite = {directory.resolve() for directory in SUITES}
     return any(Path(argument).resolve() in suite for argument in config.args)
+
+
+def families_of_files(config: pytest.Config) -> list[str]:
+    """The families whose files the arguments of pytest name, if no option of pytest leaves files out."""
+    if leaves_files_out(config):
+        return []
+    suite = {directory.resolve() for directory in SUITES}
+    paths = [Path(argument).resolve() for argument in config.args]
+    return [
+        p.stem.removeprefix("test_") for p in paths if p.parent in suite and p.suffix == ".py" and p.is_file()
+    ]
 
 
 def names_the_suite(config: pytest.Config) -> bool:
