@@ -70,6 +70,22 @@ def test_each_listed_refusal_has_a_reason():
     assert lines == sorted(lines)
 
 
+def test_each_listed_refusal_is_of_a_call_that_is_judged(monkeypatch):
+    """A name with a mistake would excuse nothing, and the refusal would be a fault."""
+    from meshmark.operations.programs import cuts, explicit_arrays
+    from meshmark.operations.programs.forms import explicit
+
+    devices = np.array(jax.devices()[:8])
+    meshes = [explicit(Mesh(devices, ("d",))), explicit(Mesh(devices.reshape(-1, 2), ("x", "y")))]
+    seen = set()
+    monkeypatch.setattr(
+        cuts, "run_typed", lambda functions, where, _: seen.update((n, where) for n in functions) or {}
+    )
+    for form in explicit_arrays.EXPLICIT_ARRAYS.values():
+        form(*meshes)
+    assert typed_calls.listed_refusals() <= seen
+
+
 def test_gradients_by_differences_show_a_doubled_one(monkeypatch):
     import jax.numpy as jnp
 

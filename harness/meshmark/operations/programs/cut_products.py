@@ -267,11 +267,17 @@ def _algebra_of(imaginary: int) -> Callable[[Any, Any], None]:
         def turned(z):
             return jnp.swapaxes(z.conj(), 1, 2)
 
-        def by_parts(a):
+        def by_exchanges(a):
             p, low, up = jax.vmap(jax.scipy.linalg.lu)(a)  # older releases take one matrix
+            return p.astype(a.dtype) @ low @ up
+
+        def by_rotation(a):
             q, r = jnp.linalg.qr(a)
+            return q @ r, turned(q) @ q
+
+        def by_singular_values(a):
             u, s, v = jnp.linalg.svd(a)
-            return p.astype(a.dtype) @ low @ up, q @ r, turned(q) @ q, (u * s[:, None, :].astype(a.dtype)) @ v
+            return (u * s[:, None, :].astype(a.dtype)) @ v
 
         def by_vectors(h):
             w, v = jnp.linalg.eigh(h)
@@ -296,7 +302,9 @@ def _algebra_of(imaginary: int) -> Callable[[Any, Any], None]:
             "solve": (lambda a, b, h, lo, up: jnp.linalg.solve(a, b), np.linalg.solve(a, b)),
             "inverse": (lambda a, b, h, lo, up: jnp.linalg.inv(a), np.linalg.inv(a)),
             "determinant": (lambda a, b, h, lo, up: jnp.linalg.det(a), np.linalg.det(a)),
-            "parts": (lambda a, b, h, lo, up: by_parts(a), (a, a, np.broadcast_to(np.eye(3), a.shape), a)),
+            "lu": (lambda a, b, h, lo, up: by_exchanges(a), a),
+            "qr": (lambda a, b, h, lo, up: by_rotation(a), (a, np.broadcast_to(np.eye(3), a.shape))),
+            "svd": (lambda a, b, h, lo, up: by_singular_values(a), a),
             "eigenvectors": (
                 lambda a, b, h, lo, up: by_vectors(h),
                 (positive, np.linalg.eigvalsh(positive)),
