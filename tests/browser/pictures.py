@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of the published page for the documentation, at desktop and phone width:
+"""Pictures of the published page for the documentation, at the widths of a desktop, a tablet and a phone, in both
+schemes:
 
 python -m tests.browser.pictures results/page docs
 
-page-pictures.json, beside them, keeps the hashes of the records from which the page was made, so that a test can find
-stale pictures.
+page-pictures.json, beside them, keeps the hashes of the page and of the records from which it was made, so that a test
+can find stale pictures.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -16,10 +18,11 @@ from pathlib import Path
 from tests.browser.chromium import browser, missing
 
 PICTURES = (  # name, width, height, section, theme
-    ("page-desktop", 1280, 1000, "answers", "light"),
-    ("page-matrix", 1280, 900, "legend", "light"),
-    ("page-dark", 1280, 900, "bw-h", "dark"),
-    ("page-phone", 390, 844, "matrix-status", "light"),
+    ("page-desktop", 1440, 900, "answers", "light"),
+    ("page-tablet", 768, 1024, "answers", "dark"),
+    ("page-phone", 390, 844, "answers", "light"),
+    ("page-matrix", 1440, 900, "legend", "light"),
+    ("page-dark", 1440, 900, "bw-h", "dark"),
 )
 
 
@@ -27,8 +30,9 @@ SOURCES = "page-pictures.json"
 
 
 def sources(report: Path) -> dict[str, str]:
-    """The SHA-256 of each record file that a page was made from."""
-    return json.loads((report / "report.json").read_text(encoding="utf-8"))["sources"]
+    """The SHA-256 of a page, and of each record file that it was made from."""
+    page = hashlib.sha256((report / "index.html").read_bytes()).hexdigest()
+    return {"index.html": page} | json.loads((report / "report.json").read_text(encoding="utf-8"))["sources"]
 
 
 def main(report: Path, directory: Path) -> int:
