@@ -25,6 +25,7 @@ from meshmark.operations.programs.rules_of_numbers import RULES_OF_NUMBERS
 from meshmark.operations.programs.rules_of_precision import RULES_OF_PRECISION
 from meshmark.operations.programs.rules_of_programs import RULES_OF_PROGRAMS
 from meshmark.operations.programs.rules_of_refusal import RULES_OF_REFUSAL
+from meshmark.operations.programs.rules_of_regions import RULES_OF_REGIONS
 from meshmark.operations.programs.rules_of_slopes import RULES_OF_SLOPES
 from meshmark.operations.programs.rules_of_storage import RULES_OF_STORAGE
 from meshmark.operations.programs.rules_of_types import RULES_OF_TYPES
@@ -47,6 +48,7 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_USES,
     **RULES_OF_PRECISION,
     **RULES_OF_NUMBERS,
+    **RULES_OF_REGIONS,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
