@@ -16,14 +16,19 @@ import jax
 from meshmark.operations.programs.forms import ProgramForm, at, over
 from meshmark.operations.programs.rules import line_and_grid
 from meshmark.operations.programs.rules_of_arrays import RULES_OF_ARRAYS
+from meshmark.operations.programs.rules_of_axes import RULES_OF_AXES
 from meshmark.operations.programs.rules_of_calls import RULES_OF_CALLS
 from meshmark.operations.programs.rules_of_derivatives import RULES_OF_DERIVATIVES
 from meshmark.operations.programs.rules_of_functions import RULES_OF_FUNCTIONS
 from meshmark.operations.programs.rules_of_hosts import RULES_OF_HOSTS
 from meshmark.operations.programs.rules_of_loops import RULES_OF_LOOPS
+from meshmark.operations.programs.rules_of_making import RULES_OF_MAKING
+from meshmark.operations.programs.rules_of_mapping import RULES_OF_MAPPING
+from meshmark.operations.programs.rules_of_methods import RULES_OF_METHODS
 from meshmark.operations.programs.rules_of_numbers import RULES_OF_NUMBERS
 from meshmark.operations.programs.rules_of_precision import RULES_OF_PRECISION
 from meshmark.operations.programs.rules_of_programs import RULES_OF_PROGRAMS
+from meshmark.operations.programs.rules_of_puts import RULES_OF_PUTS
 from meshmark.operations.programs.rules_of_refusal import RULES_OF_REFUSAL
 from meshmark.operations.programs.rules_of_regions import RULES_OF_REGIONS
 from meshmark.operations.programs.rules_of_slopes import RULES_OF_SLOPES
@@ -49,6 +54,11 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_PRECISION,
     **RULES_OF_NUMBERS,
     **RULES_OF_REGIONS,
+    **RULES_OF_METHODS,
+    **RULES_OF_PUTS,
+    **RULES_OF_MAKING,
+    **RULES_OF_MAPPING,
+    **RULES_OF_AXES,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
