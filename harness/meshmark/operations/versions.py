@@ -156,9 +156,9 @@ def _with_other_numbers(case: Case) -> bool:
 
 CHANGES: dict[int, TableChange] = {
     21: TableChange(
-        "functions of arrays over Explicit axes by JAX's own sharding rules; gradients of calls of NumPy's functions; small"
-        " rules of methods of arrays and keys, puts, donation, stored programs, arrays that are made or described, options"
-        " and loops inside shard_map, derivatives outside of jit, callbacks, and types of Explicit axes"
+        "functions of arrays over Explicit axes by JAX's own sharding rules; gradients of calls of NumPy's functions;"
+        " small rules of methods of arrays and keys, puts, donation, stored programs, arrays made or described,"
+        " options and loops inside shard_map, derivatives outside of jit, callbacks, and types of Explicit axes"
     ),
     20: TableChange(
         "calls of NumPy's functions with their options; small rules of rows that are read, functions over hosts,"

@@ -117,12 +117,12 @@ def doubts() -> str:
     measuring core, or has changed how the processor rounds; else ""."""
     if replaced := next(surroundings.judge_replaced((*surroundings.JUDGING, "meshmark.timing")), None):
         return f"what times here is not to be trusted: {': '.join(replaced)}"
-    if around := next(iter(surroundings.replaced_functions().items()), None):
-        return f"what times here is not to be trusted: {' is '.join(around)}"
     try:
         prove()
     except RuntimeError as error:
         return str(error)
+    if around := next(iter(surroundings.replaced_functions().items()), None):
+        return f"what times here is not to be trusted: {' is '.join(around)}"
     return ""
 
 

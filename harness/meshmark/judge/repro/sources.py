@@ -272,7 +272,9 @@ class Bundle:
         line = f"{source}import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
         if line not in self.imports:
             self.imports[line] = None
-            if self._claim(line, name, "") != name:
+            # `import a.b` binds a, as `import a` does
+            bound = line if source or alias.asname else f"import {name}"
+            if self._claim(bound, name, "") != name:
                 raise ReproError(f"the name of `{line}` is taken by another definition")
         return name
 
