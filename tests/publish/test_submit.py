@@ -176,7 +176,11 @@ def test_paths_hosts_and_addresses_are_cleaned(tmp_path, lines):
         "read /home/bob/x.py at 10.1.2.3, fe80::1:2, 00:1a:2b:3c:4d:5e, bob@corp.example, n7.cluster.internal"
     )
     case = lines[2]["case"]
-    lines = [*lines[:2], lines[2] | {"stderr": f"{dirty} in {case}, JAX 0.12.0.1"}, *lines[3:]]
+    lines = [
+        *lines[:2],
+        lines[2] | {"reason": f"{dirty} in {case}, JAX 0.12.0.1", "verdict": "error"},
+        *lines[3:],
+    ]
     lines[0] = run_line(
         facts=facts(flags={"XLA_FLAGS": "--xla_dump_to=/home/bob/dump", "JAX_NUM_CPU_DEVICES": "4"})
     )
@@ -187,7 +191,7 @@ def test_paths_hosts_and_addresses_are_cleaned(tmp_path, lines):
     )
     for secret in ("bob", "10.1.2.3", "fe80", "00:1a", "internal", "secret-host"):
         assert secret not in published
-    more = json.loads(text.splitlines()[2])["stderr"]
+    more = json.loads(text.splitlines()[2])["reason"]
     assert more == (f"read <path> at <ip>, <ip>, <address>, <email>, <host> in {case}, JAX 0.12.0.1")
 
 

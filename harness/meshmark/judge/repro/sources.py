@@ -274,7 +274,7 @@ class Bundle:
             self.imports[line] = None
             # `import a.b` binds a, as `import a` does
             bound = line if source or alias.asname else f"import {name}"
-            if self._claim(bound, name, "") != name:
+            if self._names.get(bound) != name and self._claim(bound, name, "") != name:
                 raise ReproError(f"the name of `{line}` is taken by another definition")
         return name
 
