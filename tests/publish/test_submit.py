@@ -178,13 +178,14 @@ def test_paths_hosts_and_addresses_are_cleaned(tmp_path, lines):
     case = lines[2]["case"]
     lines = [
         *lines[:2],
-        lines[2] | {"reason": f"{dirty} in {case}, JAX 0.12.0.1"},
+        lines[2] | {"verdict": "error", "reason": f"{dirty} in {case}, JAX 0.12.0.1"},
         *lines[3:],
     ]
     lines[0] = run_line(
         facts=facts(flags={"XLA_FLAGS": "--xla_dump_to=/home/bob/dump", "JAX_NUM_CPU_DEVICES": "4"})
     )
-    made = make([write(tmp_path / "secret-host.jsonl", lines)], WANTED, tmp_path / "out")
+    wanted = replace(WANTED, level="")
+    made = make([write(tmp_path / "secret-host.jsonl", lines)], wanted, tmp_path / "out")
     text = gzip.decompress((made.path / "conformance.jsonl.gz").read_bytes()).decode()
     published = (
         text + (made.path / "environment.json").read_text() + (made.path / "manifest.json").read_text()
