@@ -41,6 +41,23 @@ def test_a_listed_refusal_leaves_the_others(rows):
     assert list(typed_calls.run_typed({name: refuse, "sum": lambda x: x.sum()}, where, [rows])) == ["sum"]
 
 
+def test_on_other_numbers_of_devices_a_call_that_takes_no_whole_array_is_a_fault():
+    mesh = Mesh(np.array(jax.devices()[:4]), ("d",), axis_types=(AxisType.Explicit,))
+    rows = jax.device_put(np.ones((8, 4), np.float32), NamedSharding(mesh, P("d")))
+
+    def refuse(x):
+        raise ValueError("never")
+
+    def refuse_parts(x):
+        if jax.typeof(x).sharding.spec[0]:
+            raise ValueError("not in parts")
+        return x
+
+    assert typed_calls.run_typed({"parts": refuse_parts}, EVERY, [rows]) == {}
+    with pytest.raises(RuntimeError, match="refused of whole arrays over Explicit axes is refused: never"):
+        typed_calls.run_typed({"refused": refuse}, EVERY, [rows])
+
+
 def test_a_mistake_in_a_call_is_no_refusal(rows):
     def mistaken(x):
         return {}["absent"]

@@ -26,7 +26,7 @@ precision leaves ten digits."""
 
 def _arrays(n: int) -> dict[str, np.ndarray]:
     """The arrays of the calls, for n devices: as in `cut_calls`, but with numbers that no step H makes equal."""
-    rows = 2 * n
+    rows = 2 * max(n, 2)  # some calls need three rows
     order = mixed((rows, COLUMNS), rows * COLUMNS, 5).ravel().argsort(kind="stable").argsort(kind="stable")
     a = (order.reshape(rows, COLUMNS) * 0.125 - 0.0625 * rows * COLUMNS + 0.03).astype(np.float32)
     line = mixed((rows,), rows, 3).argsort(kind="stable").argsort(kind="stable")

@@ -103,8 +103,8 @@ def _types_in_regions(line, grid):
         for compiled in (True, False):
             made = jax.shard_map(f, mesh=line, in_specs=(), out_specs=P())
             y = (jax.jit(made) if compiled else made)()
-            want = jnp.asarray(n if name != "a number" else 3)
-            expect(np.asarray(y), np.asarray(want), f"{name} from a region, compiled {compiled},")
+            want = np.int32(n if name != "a number" else 3)
+            expect(np.asarray(y), want, f"{name} from a region, compiled {compiled},")
             text = f"{name} from a region is of weak type {y.aval.weak_type}, compiled {compiled}"
             wrong(not y.aval.weak_type, text)
             expect(np.dtype((y + small).dtype).name, "int8", f"the dtype of {name} and int8")

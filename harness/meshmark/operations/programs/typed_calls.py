@@ -3,7 +3,8 @@
 
 JAX refuses a call over Explicit axes whose result has no obvious sharding, so a refusal is no fault by itself. The file
 `explicit_refusals.tsv` has the calls that a release from 0.10.2 to 0.12.0.1 refuses on eight devices. A refusal of
-another call there is a fault.
+another call there is a fault. On other numbers of devices other dimensions divide, so there a call may be refused only
+if it is accepted where all arrays are whole.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import jax
 from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.programs.options import wrong
 from meshmark.operations.programs.refusals import reason_of
@@ -52,13 +54,17 @@ def _refusal(call: Callable[[], Any]) -> str:
     return ""
 
 
-def _check_refused(reasons: Mapping[str, str], where: str, devices: int) -> None:
-    """RuntimeError if a call is refused that no release refuses on this number of devices."""
-    if devices != LISTED_ON:
-        return
+def _check_refused(functions: Functions, reasons: Mapping[str, str], where: str, placed: list[Any]) -> None:
+    """RuntimeError if a call is refused that no release refuses on eight devices, or with whole arrays on another
+    number of devices."""
+    mesh = placed[0].sharding.mesh
+    whole = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, P())) for x in placed]
     for name, reason in reasons.items():
-        listed = (name, where) in listed_refusals()
-        wrong(bool(reason) and not listed, f"{name}, {where}, over Explicit axes is refused: {reason}"[:600])
+        if reason and mesh.size == LISTED_ON:
+            listed = (name, where) in listed_refusals()
+            wrong(not listed, f"{name}, {where}, over Explicit axes is refused: {reason}"[:600])
+        elif reason and (why := _refusal(functools.partial(jax.eval_shape, functions[name], *whole))):
+            wrong(True, f"{name} of whole arrays over Explicit axes is refused: {why}"[:600])
 
 
 def _accepted(functions: Functions, where: str, placed: list[Any], lowered: bool) -> Functions:
@@ -70,7 +76,7 @@ def _accepted(functions: Functions, where: str, placed: list[Any], lowered: bool
         return _refusal(lambda: jax.eval_shape(function, *placed))
 
     reasons = {name: reason(function) for name, function in functions.items()}
-    _check_refused(reasons, where, placed[0].sharding.mesh.size)
+    _check_refused(functions, reasons, where, placed)
     return {name: function for name, function in functions.items() if not reasons[name]}
 
 
