@@ -124,7 +124,7 @@ def test_every_operation_in_every_mode(run, tmp_path, case):
 
 
 UNSCRIPTED = ("varying_result", "explicit_array")
-"""Operations whose scripts can't be made: their judges need modules of the case table (docs/limits.md)."""
+"""Operations without a script that stands alone (docs/limits.md)."""
 
 
 def test_every_script_can_be_made_and_imports_jax_and_what_it_brings_alone():
