@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from meshmark.core import values
 from meshmark.judge import repro
 from meshmark.judge.repro import Bundle, ReproError, script
 from meshmark.judge.repro.printer import NAMES
+from meshmark.levels import known_issues
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import Operation
 from meshmark.operations.selection import CAPABILITIES, Selection
@@ -55,6 +57,10 @@ SAMPLE = {
     "pmean in a bound, 6 devices": ("pmean", "manual", lambda c: is_rounded(c) and c.mesh.size == 6),
     "shuffled devices, no vma": ("ppermute", "manual-novma", lambda c: c.mesh.order == "shuffled"),
     "special values": ("all_gather", "auto", lambda c: c.cell.request.variant.get("fill") == "special"),
+    "NaN in exact results": ("special_functions", "manual", lambda c: "extremes" in c.id),
+    "infinities in rounded results": ("mlp", "auto", lambda c: is_rounded(c) and "fill=inf" in c.id),
+    "NaN in rounded results": ("attention", "manual", lambda c: is_rounded(c) and "fill=nan" in c.id),
+    "a reference that gives a tuple of one": ("pswapaxes_gradient", "auto"),
     "stacks of blocks": ("psum_scatter", "pmap"),
     "no argument": ("axis_index", "manual"),
     "64 bits": ("pmax", "pjit", lambda c: c.cell.request.dtype == "float64"),
@@ -119,8 +125,11 @@ def one_mode_of_each():
 @pytest.mark.parametrize("case", one_of_each() if SLOW else [], ids=lambda case: case.id)
 def test_every_operation_in_every_mode(run, tmp_path, case):
     done = run(script(case, 8), tmp_path)
-    unsupported = bool(case.cell.capabilities) and "NotImplementedError" in done.stderr
-    assert done.returncode == 0 or unsupported, done.stdout + done.stderr
+    refused = re.search("NotImplementedError|UNIMPLEMENTED", done.stderr)
+    unsupported = bool(case.cell.capabilities) and refused
+    issues = known_issues.load(jax.__version__, jax.default_backend())
+    known = any(issue.covers(case.id) for issue in issues)  # the script shows the listed failure
+    assert done.returncode == 0 or unsupported or known, done.stdout + done.stderr
 
 
 UNSCRIPTED = ("varying_result", "explicit_array")

@@ -19,6 +19,7 @@ import numpy as np
 from meshmark.core import layout
 from meshmark.core.calls import call, select_options
 from meshmark.core.dtypes import dtype as dtype_of
+from meshmark.judge.checks import has_special_values
 from meshmark.judge.repro.folding import Folded
 from meshmark.judge.repro.formulas import agrees, arrangements, formula, gives
 from meshmark.judge.repro.literals import (
@@ -170,7 +171,16 @@ def copied_reference(subject: Subject, one: bool) -> list[str]:
         exact = subject.bundle.add(exactly)
         arrays = f"*[{exact}(a, {subject.plan.judge!r}) for a in ({', '.join(subject.names)},)]"
     text = f"{name}({arrays}{options})"
-    return [f"expected = {text if one else f'list({text})'}", *cast(subject, one)]
+    bound = "[expected]" if one and gives_a_tuple(subject) else "expected"
+    return [f"{bound} = {text if one else f'list({text})'}", *cast(subject, one)]
+
+
+def gives_a_tuple(subject: Subject) -> bool:
+    """Whether the reference of a case with one result gives it in a tuple, as some gradients do."""
+    plan = subject.plan
+    arrays = [exactly(a, plan.judge) for a in subject.case.cell.arguments(subject.seed)]
+    with np.errstate(all="ignore"):
+        return isinstance(call(subject.reference, arrays, plan.options), (tuple, list))
 
 
 def outputs(subject: Subject, data: Data | None) -> Iterator[Output]:
@@ -192,6 +202,13 @@ def outputs(subject: Subject, data: Data | None) -> Iterator[Output]:
         )
 
 
+def expects_nans(subject: Subject, data: Data | None) -> bool:
+    """Whether a result may hold NaN or infinities, which no difference tells from other values."""
+    if data is None:
+        return has_special_values(subject.case.cell)
+    return any(e.dtype.kind not in "biu" and not np.isfinite(e).all() for e in data.expected)
+
+
 def bounds(subject: Subject, data: Data | None) -> tuple[str, list[str]]:
     """(`Output.bound_of`, the bounds as expressions). Small results have a bound per element. Larger ones have their
     largest bound, or the largest bound relative to the expected value, whichever is closer."""
@@ -199,6 +216,8 @@ def bounds(subject: Subject, data: Data | None) -> tuple[str, list[str]]:
         return "result", [""] * len(subject.plan.results)
     data = data or subject.data()
     own = [np.asarray(b) if b is not None else np.zeros(1) for b in data.bounds]
+    if not all(np.isfinite(b).all() for b in own):  # special values: theirs are compared without a bound
+        return "result", [up(float(b[np.isfinite(b)].max(initial=0.0))) for b in own]
     if all(0 < b.size <= INLINE for b in own) and subject.case.mode != "pmap":
         texts = []
         for b in own:

@@ -125,7 +125,7 @@ class Script:
     definitions: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     nans: bool = False
-    """Whether a NaN equals a NaN, where results are compared briefly."""
+    """Whether results may hold NaN and infinities: a NaN equals a NaN, and an infinity the same one."""
     mode: str = "jit"
     """jit, explicit, shard_map, pmap, pjit or host."""
     in_specs: tuple[tuple[Entry, ...], ...] = ()
@@ -395,11 +395,11 @@ def _one(script: Script, o: Output, expected: str, bound: str, indent: str) -> I
     if NUMBERS in script.checks:
         replicas = any(p.replicated and p.judge == "bound" for p in script.outputs)
         alike = len({p.itemsize for p in script.outputs}) == 1
-        lines += _shards(o, expected, bound, replicas, alike)
+        lines += _shards(o, expected, bound, replicas, alike, script.nans)
     yield from (indent + line for line in lines)
 
 
-def _shards(o: Output, expected: str, bound: str, replicas: bool, alike: bool) -> Iterator[str]:
+def _shards(o: Output, expected: str, bound: str, replicas: bool, alike: bool, nans: bool) -> Iterator[str]:
     """The statements that compare every device's shard and print each wrong device once."""
     if replicas:
         yield "replicas = {}"
@@ -417,6 +417,10 @@ def _shards(o: Output, expected: str, bound: str, replicas: bool, alike: bool) -
     else:
         part = {"element": f"{bound}[shard.index]", "share": f"{bound} * abs(want)"}.get(o.bound_of, bound)
         yield f"    wrong = ~(abs(seen{wide} - want) <= {part})"
+    if nans and o.judge == "bound":
+        yield "    wrong &= seen != want  # the difference of equal infinities is NaN"
+    if nans and o.judge != "bits":
+        yield "    wrong &= (seen == seen) | (want == want)  # NaN is right where NaN is expected"
     if replicas:
         yield "    first = replicas.setdefault(str(shard.index), seen)"
         yield "    wrong |= first.tobytes() != seen.tobytes()"

@@ -67,6 +67,7 @@ def program(subject: Subject) -> Script:
         imports=tuple(subject.bundle.imports),
         definitions=tuple(subject.bundle.parts),
         settings=('jax.config.update("jax_enable_x64", True)',) if "x64" in case.cell.capabilities else (),
+        nans=expecting.expects_nans(subject, data),
         mode=mode,
         in_specs=tuple(a.spec for a in primals),
         out_specs=tuple(r.spec for r in forward),
