@@ -44,8 +44,11 @@ most 0.04, by chance."""
 RANKED = 0.85
 """Timings are a copy if the mean rank correlation of their samples reaches this. Honest runs have about zero."""
 
-TELLING = re.compile(r'"kind": ?"(?:run|timing)"|"seconds":')
+TELLING = re.compile(r'"kind": ?"(?:run|timing)"|"seconds":|"verdict": ?"(?!pass")')
 """Matches the text of each record from which `Prints.add` takes something."""
+
+ANSWERED = ("fail", "error")
+"""The verdicts of a program that ended by itself, with a wrong answer or an exception."""
 
 Timed = tuple[str, str, int]
 
@@ -56,6 +59,12 @@ class Prints:
 
     place: str
     runs: set[str] = field(default_factory=set)
+    lines: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The run lines, by the ids of the runs."""
+    not_passed: set[str] = field(default_factory=set)
+    """The cases that have another verdict than pass."""
+    failed: set[str] = field(default_factory=set)
+    """Those of them that gave wrong answers or raised. Crashes and hangs may depend on the load of a machine."""
     seconds: dict[str, float] = field(default_factory=dict)
     """How long each case took, in seconds."""
     samples: dict[Timed, list[float]] = field(default_factory=dict)
@@ -96,7 +105,11 @@ class Prints:
         """Add what identifies the measurements of one record."""
         if record["kind"] == "run":
             self.runs.add(record["run"])
-        elif record["kind"] == "conformance" and "seconds" in record:
+            self.lines[record["run"]] = record
+        if record["kind"] == "conformance" and record["verdict"] != "pass":
+            self.not_passed.add(record["case"])
+            self.failed |= {record["case"]} if record.get("was", record["verdict"]) in ANSWERED else set()
+        if record["kind"] == "conformance" and "seconds" in record:
             self.seconds[record["case"]] = record["seconds"]
         elif record["kind"] == "timing" and len(record["samples_s"]) >= 10:
             self.samples[record["case"], record["cadence"], record["process"]] = record["samples_s"]

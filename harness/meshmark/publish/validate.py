@@ -22,6 +22,7 @@ from meshmark.publish import (
     case_checks,
     challenge,
     consistent,
+    contrary,
     duplicates,
     ended,
     environments,
@@ -108,6 +109,14 @@ def check_product(
     places = {other.place for other in others}
     copied = duplicates.find_duplicates(own, [*others, *(one for one in beside if one.place not in places)])
     again = duplicates.find_redated(bundle, every)
+    if cases := contrary.find_contrary(own, others):
+        text, refused = contrary.describe_contrary(
+            cases, any(n["about"] == "other" for n in product["notes"])
+        )
+        if refused:
+            review.complain("", text)
+        else:
+            review.notes.append(text)
     review.prints = own if bundle.place not in places else None
     answers = challenge.find_unmet_demands(asked, files) if asked else ()
     words = environments.find_chips_without_run(product, runs)
