@@ -54,6 +54,7 @@ def load_families() -> None:
         "explicit_arrays",
         "unreduced_values",
         "varying_results",
+        "batches",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

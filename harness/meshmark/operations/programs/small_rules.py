@@ -17,6 +17,7 @@ from meshmark.operations.programs.forms import ProgramForm, at, over
 from meshmark.operations.programs.rules import line_and_grid
 from meshmark.operations.programs.rules_of_arrays import RULES_OF_ARRAYS
 from meshmark.operations.programs.rules_of_axes import RULES_OF_AXES
+from meshmark.operations.programs.rules_of_batches import RULES_OF_BATCHES
 from meshmark.operations.programs.rules_of_calls import RULES_OF_CALLS
 from meshmark.operations.programs.rules_of_derivatives import RULES_OF_DERIVATIVES
 from meshmark.operations.programs.rules_of_functions import RULES_OF_FUNCTIONS
@@ -31,6 +32,7 @@ from meshmark.operations.programs.rules_of_programs import RULES_OF_PROGRAMS
 from meshmark.operations.programs.rules_of_puts import RULES_OF_PUTS
 from meshmark.operations.programs.rules_of_refusal import RULES_OF_REFUSAL
 from meshmark.operations.programs.rules_of_regions import RULES_OF_REGIONS
+from meshmark.operations.programs.rules_of_results import RULES_OF_RESULTS
 from meshmark.operations.programs.rules_of_slopes import RULES_OF_SLOPES
 from meshmark.operations.programs.rules_of_storage import RULES_OF_STORAGE
 from meshmark.operations.programs.rules_of_types import RULES_OF_TYPES
@@ -59,6 +61,8 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_MAKING,
     **RULES_OF_MAPPING,
     **RULES_OF_AXES,
+    **RULES_OF_BATCHES,
+    **RULES_OF_RESULTS,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
