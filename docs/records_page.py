@@ -7,6 +7,7 @@ from typing import Any
 
 from docs import package
 from docs.commands_page import cell
+from meshmark.records import reading
 
 INTRODUCTION = """# Records, field by field
 
@@ -22,7 +23,18 @@ a run describes the run. Every other line names its run. This page is made from 
 - Fields that are not listed may stand in a line. A reader ignores them.
 - A number that JSON cannot write stands as the text `inf`, `-inf` or `nan`.
 - Sizes are bytes, times are seconds, unless the name says otherwise.
+- Every command reads a file in these limits: {lines:,} lines and {gib} GiB, unpacked; {characters:,} characters in a
+  line; {brackets} brackets inside each other. A larger file is refused before it fills the memory: record fewer cases
+  in one file. A line that is too long ends the reading with a problem, and a line that is too deep is one.
 """
+
+LIMITS = {
+    "lines": reading.MOST_LINES,
+    "gib": reading.MOST_BYTES >> 30,
+    "characters": reading.LONGEST,
+    "brackets": reading.DEEPEST,
+}
+"""The limits of the reader, by their names in the introduction."""
 
 KINDS = {
     "run": "One per run, first: what ran, where, on what.",
@@ -98,7 +110,7 @@ def page(link: str) -> str:
     """The Markdown of the page; `link` leads to the schema itself."""
     schema = json.loads(package.SCHEMA.read_text(encoding="utf-8"))
     definitions = schema["$defs"]
-    parts = [INTRODUCTION.format(schema=link)]
+    parts = [INTRODUCTION.format(schema=link, **LIMITS)]
     for name in schema["properties"]["kind"]["enum"]:
         node = definitions[name]
         parts += [

@@ -12,10 +12,10 @@ from tests.checkout import ROOT
 
 LINE = "SPDX-License-Identifier: Apache-2.0"
 FORMS = {
-    **dict.fromkeys((".py", ".sh", ".sbatch", ".toml", ".yaml", ".yml", ".ini", ".in"), "# {}\n"),
+    **dict.fromkeys((".py", ".sh", ".sbatch", ".toml", ".yaml", ".yml", ".ini", ".in", ".cff"), "# {}\n"),
     **dict.fromkeys((".css", ".js"), "/* {} */\n"),
     ".html": "{{# {} -#}}\n",  # a comment of Jinja, which the page does not have
-    "Containerfile": "# {}\n",
+    **dict.fromkeys(("Containerfile", "run"), "# {}\n"),  # `run` is .ci/run, a script without a suffix
 }
 """Suffix or name: how a comment is written."""
 

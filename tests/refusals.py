@@ -24,7 +24,8 @@ def refusals(
     target: str, many: Sequence[Sequence[object]], **environment: str
 ) -> list[tuple[int, list[str]]]:
     """The exit code of each run, and the lines of its standard error that are not empty."""
-    runs = [[target, "-p", "no:cacheprovider", *map(str, arguments)] for arguments in many]
+    # The option comes last: pytest 8 loads no conftest.py of a directory that is named after an option.
+    runs = [[target, *map(str, arguments), "-p", "no:cacheprovider"] for arguments in many]
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "MESHMARK_"))}
     done = subprocess.run(
         [sys.executable, "-c", _EACH, json.dumps(runs)],

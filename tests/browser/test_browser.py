@@ -80,6 +80,13 @@ def test_the_first_view_of_the_published_page_fits_one_screen(open_file, publish
     assert tab.evaluate("document.querySelector('#answers-prov summary').getClientRects().length") == 1
 
 
+def test_the_legend_of_the_picture_names_every_mode_in_it(open_file, published):
+    tab = open_file(published, width=1440, height=900)
+    drawn = set(tab.locator("#glance svg .g-end").all_text_contents())
+    assert {"auto", "manual", "no-vma", "host"} <= drawn
+    assert set(tab.locator("#glance .legend code").all_text_contents()) == drawn
+
+
 def test_search_and_filters_change_the_matrix_and_the_address(open_page):
     tab = open_page()
     assert visible_rows(tab) == ["shift_set", "matmul"]  # a family that is all green is folded

@@ -3,6 +3,7 @@
 
 import io
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -81,6 +82,27 @@ def test_devices_and_bench_fit_eighty_columns(eighty):
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout and not too_wide(done.stdout)
+
+
+UNKNOWN = "--operations", "a_name_that_nobody_has_given_to_an_operation_yet"
+
+
+@pytest.mark.parametrize("command", ["test", "list"])
+def test_an_error_fits_a_terminal_and_is_one_line_in_a_log(command, eighty):
+    """The command `test` prints its errors through pytest, and all others by themselves."""
+    ours, theirs = pty.openpty()
+    arguments = [sys.executable, "-m", "harness", command, *UNKNOWN]
+    log = subprocess.run(arguments, capture_output=True, text=True).stderr
+    done = subprocess.run(
+        arguments, stdout=subprocess.DEVNULL, stderr=theirs, env=os.environ | {"NO_COLOR": "1"}
+    )
+    os.close(theirs)
+    shown = os.read(ours, 10_000).decode().replace("\r\n", "\n")
+    os.close(ours)
+    assert done.returncode in (2, 4)
+    assert log.count("\n") == 1 + (command == "test") and too_wide(log), log
+    assert len(shown.strip().splitlines()) > 1 and not too_wide(shown), shown
+    assert shown.split() == log.split()
 
 
 def test_a_line_that_is_too_wide_is_found():

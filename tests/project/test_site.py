@@ -48,6 +48,11 @@ def test_the_page_of_records_has_every_field_of_every_kind():
             assert f"| `{field}` |" in text, (name, field)
 
 
+def test_the_page_of_records_tells_the_limits_of_the_reader():
+    text = " ".join(records_page.page("x").split())
+    assert "1,000,000 lines and 1 GiB, unpacked; 1,048,576 characters in a line; 60 brackets" in text
+
+
 def test_a_field_that_is_added_is_on_the_page(tmp_path, monkeypatch):
     schema = json.loads(package.SCHEMA.read_text())
     schema["$defs"]["timing"]["properties"]["colour"] = {

@@ -9,14 +9,17 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from meshmark.core import installation
 from tests.checkout import ROOT
+from tests.interrupts import interruptible
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("MESHMARK_WHEEL") != "1", reason="needs a package registry and a minute: tox run -e wheel"
@@ -154,8 +157,12 @@ def test_several_processes(environment):
     command = ["launch", "-n", "2", "--", "meshmark", "test", "--profile", "smoke", "-k", "psum", "-q"]
     said = environment.meshmark(*command, "--record", "ranks.jsonl")
     assert "6 passed" in said
-    runs = [json.loads(line) for line in (environment.work / "ranks.jsonl").read_text().splitlines()]
+    merged = environment.work / "ranks.jsonl"
+    runs = [json.loads(line) for line in merged.read_text().splitlines()]
     assert runs[0]["ranks"] == 2 and runs[0]["facts"]["num_processes"] == 2
+    merged.unlink()
+    assert "6 cases of 2 ranks in ranks.jsonl" in environment.meshmark("merge", "ranks.jsonl")
+    assert merged.is_file()
 
 
 def test_a_vendor_s_own_counters_and_known_issues(environment):
@@ -201,6 +208,40 @@ def test_growth_and_asv_doctor(environment):
     benchmarks.mkdir()
     (benchmarks / "bench.py").write_text("import jax\n\nN = len(jax.devices())\n")
     assert "bench.py" in environment.meshmark("asv-doctor", benchmarks, code=1)
+
+
+def test_explain_and_challenge(environment):
+    said = environment.meshmark("explain", CASE)
+    assert "all-reduce" in said and "In the end all 8 devices hold their part" in said
+    environment.meshmark("challenge", "--output", "challenge.json", "--cases", "3")
+    assert len(json.loads((environment.work / "challenge.json").read_text())["cases"]) == 3
+
+
+def test_bisect_and_weather_name_what_they_cannot_use(environment, records):
+    """Both install releases of JAX or compile for minutes, so the wheel runs them up to their first decision."""
+    said = environment.meshmark("bisect", "no-such-finding", code=2)
+    assert "unknown finding 'no-such-finding': there are" in said and said.count("\n") == 1
+    said = environment.meshmark("weather", "--from", records, code=2)
+    assert "the files hold no schedules" in said and said.count("\n") == 1
+
+
+def test_serve(extras, records):
+    """The page of the records, asked for once; Ctrl-C ends it."""
+    command = ["meshmark", "serve", str(records), "--port", "0"]
+    process = subprocess.Popen(
+        interruptible(command), cwd=extras.work, env=extras.variables, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        address = process.stdout.readline().split()[0]
+        assert address.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(address, timeout=300) as answer:
+            assert b"What works where" in answer.read()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) in (0, 130)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 def test_submit_validate_and_report(extras, records):

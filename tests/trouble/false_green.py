@@ -476,7 +476,9 @@ Two rows end with 0: an option of the command line asks for fewer cases, and the
 - **What is written can be read**: a line that no reader would take is an error of its case.
 - **The records hold what the run wrote**: at its end the file is read again and compared by digest, with what it held
   before.
-- **A known issue fits one failure**: check, verdict, mode and symptom. A symptom that fits anything is refused.
+- **A known issue fits one failure**: check, verdict, mode, symptom and, where a pattern is not enough, the relation of
+  the numbers in it. A symptom that fits anything is refused. `tests/levels/test_specific.py` holds other failures of
+  the same cases beside every entry.
 - **Everything that a case raises is its own**: SystemExit, KeyboardInterrupt, pytest's own outcomes. Only a signal that
   came from outside ends the run.
 - **Three watchdogs.** A timer in the worker keeps the stacks. The controller reads from a file until when each worker

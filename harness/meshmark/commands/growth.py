@@ -35,7 +35,11 @@ MOST_DEATHS = 5
 
 
 def add_arguments(to: argparse.ArgumentParser) -> None:
-    """The arguments of `meshmark growth`."""
+    """The arguments of `meshmark growth`.
+
+    None of them is from meshmark.operations.choosing, whose options choose cells of the case table: a growth series is
+    one variant of an operation at sizes and meshes that the table does not have.
+    """
     to.add_argument(
         "topologies",
         nargs="*",
@@ -45,7 +49,9 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--operations",
         metavar="NAMES",
-        help="operations; with a variant, as in mlp/batch=x,model=y, several are separated by semicolons",
+        help="what to follow: operations, separated by commas, or with the variant that a series is about, as in"
+        " mlp/batch=x,model=y;psum (separated by semicolons here, because a variant has commas)"
+        f" (default {', '.join(growth.OPERATIONS_BY_DEFAULT)})",
     )
     to.add_argument("--modes", metavar="NAMES", help="of auto,explicit,manual (default all)")
     to.add_argument("--scaling", metavar="NAMES", help="of strong,weak (default both)")

@@ -71,7 +71,11 @@ def remark(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print one line to standard error, for a program that reads it or a log; if that is a terminal, wrapped to its
+    """Print one line to standard error."""
+    print(fit(f"meshmark: {printable(text[:LONGEST])}"), file=sys.stderr)
+
+
+def fit(line: str) -> str:
+    """A line for standard error: whole for a program that reads it or a log; if that is a terminal, wrapped to its
     width."""
-    line = f"meshmark: {printable(text[:LONGEST])}"
-    print("\n".join(wrap(line, width()) if sys.stderr.isatty() else [line]), file=sys.stderr)
+    return "\n".join(wrap(line, width()) if sys.stderr.isatty() else [line])

@@ -21,6 +21,7 @@ import pytest
 
 from meshmark.core import scratch, steady, text
 from meshmark.core.errors import BadInput
+from meshmark.core.terminal import fit
 from meshmark.devices import containment, environment, sharing
 from meshmark.devices.facts import Facts
 from meshmark.devices.starvation import Starvation
@@ -81,6 +82,9 @@ FLAGS = "dflqsvx"
 GENERATED = "meshmark.pytest_plugin.generated"
 """The plugin of generated programs. It imports the whole hunt, so it is loaded only with `--generated`."""
 
+ERROR = "ERROR: "
+"""How pytest begins the line of a usage error."""
+
 CASES_AT_ONCE = 24
 """The most cases that pytest-xdist gives a worker at once, unless `--maxschedchunk` says another number. Its own number
 is half of what is left: when a case ends a worker, the other one gets these cases, and runs them alone to the end while
@@ -96,7 +100,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     """In the controller, before the workers start: probe, check the options, choose the workers. As a wrapper, this
     runs before pytest-xdist's hook wherever the plugin is loaded from. It also sets the final exit code from the
-    verdicts, even if another plugin ends with its own code."""
+    verdicts, even if another plugin ends with its own code, and fits errors to the terminal, which pytest does not."""
+    try:
+        return (yield from _run(config))
+    except pytest.UsageError as error:
+        raise pytest.UsageError(*map(_fitted, error.args)) from None
+
+
+def _fitted(message: object) -> str:
+    """The message of a usage error. pytest prints it behind a prefix."""
+    return fit(f"{ERROR}{message}").removeprefix(ERROR)
+
+
+def _run(config: pytest.Config) -> Generator[None, Any, Any]:
+    """The run between the checks of the options and the exit code."""
     _begin(config)
     try:
         code = yield

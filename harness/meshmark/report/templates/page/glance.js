@@ -21,6 +21,7 @@ function places() {
 }
 const QUIET = { pass: "g-pass", known: "g-known", not_run: "g-compiled", interpreted: "g-interpreted", unsupported: "g-none" };
 const STATES = [["g-pass", "every case passes"], ["g-known", "a known issue"], ["g-bad", "a failure"], ["g-compiled", "compiled, not run"], ["g-interpreted", "interpreted, not run"]];
+const MODE_WORDS = { auto: "sharding", explicit: "axes", manual: "(shard_map)", "manual-novma": "(without check_vma)", pmap: "(older manual)", pjit: "(older auto)", host: "(no program)" };
 // What the picture has a column for: each operation, on a phone each family.
 function pictured(shown) {
   const M = modesSeen.length, has = (r) => shown.some((run) => modesSeen.some((_, m) => worstOf(run)[r * M + m] >= 0)), found = [];
@@ -48,7 +49,7 @@ function drawGlance() {
   const gap = small_ ? 0 : 8, step = phone.matches ? 12.5 : small_ ? Math.min(26, (700 - left) / number) : Math.max(4, Math.min(13, (1250 - left - gap * found.length) / number)), size = step > 9 ? step - 2 : step - 1;
   let x = left;
   for (const g of found) { g.x = x; for (const item of g.items) { item.x = x; x += step; } x += gap; }
-  const named = stagger(found), most = small_ ? 60 : 11 * Math.max(...named.map((g) => g.line + 1)) + 3, width = Math.max(...named.map((g) => g.x + 6 + (small_ ? 30 : 5.6 * g.family.length)), x), used_ = new Set();
+  const named = stagger(found), most = small_ ? 60 : 11 * Math.max(...named.map((g) => g.line + 1)) + 3, width = Math.max(...named.map((g) => g.x + 6 + (small_ ? 30 : 5.6 * g.family.length)), x), used_ = new Set(), modesDrawn = new Set();
   const strips = shown.map((run, nth) => {
     const worst = worstOf(run), marks = [], head = nth ? 3 : most, used = modesSeen.map((_, m) => m).filter((m) => worst.some((v, i) => v >= 0 && i % M === m)), bottom = head + used.length * line - 2;
     let pass = 0, total = 0, computed = 0;
@@ -61,6 +62,7 @@ function drawGlance() {
       else if (!nth) marks.push(draw("text", { x: g.x, y: head - 5 - 11 * g.line, class: "g-text" }, g.family));
     }
     used.forEach((m, k) => {
+      modesDrawn.add(modesSeen[m]);
       const y = head + k * line;
       marks.push(draw("text", { x: left - 7, y: y + tall - 2, class: "g-text g-end" }, modesSeen[m].replace("manual-novma", "no-vma")));
       for (const { items } of found) for (const item of items) {
@@ -80,7 +82,7 @@ function drawGlance() {
       draw("svg", { viewBox: `0 0 ${width} ${bottom + 4}`, style: `max-width: ${width}px`, role: "img", "aria-label": `${title}. One square for each ${small_ ? "family" : "operation"} and mode; the matrix below has the same as a table.` }, marks));
   });
   const [first, ...others] = strips;
-  box.replaceChildren(first, ...(phone.matches && others.length ? [el("details", {}, el("summary", {}, `${plural(others.length, "more picture")}: ${shown.slice(1).map((r) => r.machine).join(", ")}`), others)] : others), el("ul", { class: "legend" }, el("li", { class: "what" }, "A square is an operation in a mode: ", ["auto", "explicit", "manual"].map((x, i) => [i ? ", " : "", el("code", {}, x), { auto: " sharding", explicit: " axes", manual: " (shard_map)" }[x]]), "."), STATES.filter(([name]) => used_.has(name)).map(([name, text]) => el("li", {}, el("span", { class: `dot ${name}` }), ` ${text}`))));
+  box.replaceChildren(first, ...(phone.matches && others.length ? [el("details", {}, el("summary", {}, `${plural(others.length, "more picture")}: ${shown.slice(1).map((r) => r.machine).join(", ")}`), others)] : others), el("ul", { class: "legend" }, el("li", { class: "what" }, "A square is an operation in a mode: ", Object.entries(MODE_WORDS).filter(([mode]) => modesDrawn.has(mode)).map(([mode, words], i) => [i ? ", " : "", el("code", {}, mode.replace("manual-novma", "no-vma")), ` ${words}`]), "."), STATES.filter(([name]) => used_.has(name)).map(([name, text]) => el("li", {}, el("span", { class: `dot ${name}` }), ` ${text}`))));
 }
 $("glance").addEventListener("click", (e) => { e.target.open?.(); });
 $("glance").addEventListener("pointerover", (e) => { if (e.target.said && !e.target.firstChild) e.target.append(draw("title", {}, e.target.said)); });

@@ -136,7 +136,7 @@ const filtering = () => ["q", "level", "mode", "dtype", "mesh", "verdict"].some(
 function drawMatrix() {
   const shown = shownRuns(), key = shown.map((r) => r.key).join(".");
   if (key !== built) { buildMatrix(shown); built = key; }
-  const m = matcher(), wanted = want(), M = modesSeen.length, K = V.length;
+  const most = linesInView(), m = matcher(), wanted = want(), M = modesSeen.length, K = V.length;
   const total = columns.map(() => new Int32Array(rows.length * M * K));
   let hits = 0, all = 0;
   columns.forEach((f, k) => f.runs.forEach((run) => {
@@ -161,13 +161,13 @@ function drawMatrix() {
     } else hide(g.line.tr, true);
     for (const r of g.members) if (open && some.has(r)) order.push(lines[r]); else hide(lines[r].tr, true);
   }
-  // First what the box can show; the others follow in their order.
-  const show = (line) => { fillLine(line, total); hide(line.tr, false); }, most = Math.ceil((innerHeight * .78 - TOP) / LOW) + 1;
-  clearTimeout(unfolding);
+  // First what the box shows; the others follow in their order, when the frame with the first is on its way.
+  const show = (line) => { fillLine(line, total); hide(line.tr, false); };
+  clearTimeout(unfolding); cancelAnimationFrame(framed);
   for (const line of order.splice(0, most)) show(line);
   for (const line of order) hide(line.tr, true);
   const unfold = () => { for (const line of order.splice(0, 2 * most)) show(line); if (order.length) unfolding = setTimeout(unfold, 30); };
-  if (order.length) unfolding = setTimeout(unfold, 30);
+  if (order.length) framed = requestAnimationFrame(() => { unfolding = setTimeout(unfold, 30); });
   rove();
   $("matrix-status").textContent = (hits === all ? `${plural(all, "case")} in ${plural(shown.length, "run")}.` : `${count(hits)} of ${plural(all, "case")} match, in ${plural(shown.length, "run")}.`) + (D.cut ? ` ${plural(D.cut, "reason")} cut short to keep the page small.` : "");
 }
@@ -179,7 +179,13 @@ function hide(element, yes) {
 }
 // The least heights of a line, and of the caption and the head together, in pixels.
 const LOW = 29, TOP = 128;
-let unfolding = 0;
+let unfolding = 0, framed = 0;
+// The most lines that the box shows: as many as its height holds, fewer where it ends below the window, and always some, for a
+// few results. The place of the box is asked for before anything changes, when the layout is known.
+function linesInView() {
+  const tall = innerHeight * .78, left = last ? innerHeight - $("matrix-box").getBoundingClientRect().top : tall;
+  return Math.max(6, Math.ceil((Math.min(tall, left) - TOP) / LOW) + 1);
+}
 // Whether one of the cases of a line that the filters leave is a failure.
 function isLoud(line, total) {
   const M = modesSeen.length, K = V.length, bad = V.map((v, i) => BAD.has(v) ? i : -1).filter((i) => i >= 0);
