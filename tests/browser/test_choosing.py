@@ -145,7 +145,7 @@ def test_a_factor_is_of_the_file_with_an_interval_and_most_cells(open_file, tmp_
         own = [line for line in lines if line.get("cadence") == "isolated"]
         made_up.file(tmp_path / "in" / f"{name}.jsonl", first, own)
     card = open_file(make(tmp_path / "in")).locator("#answers-cards").text_content()
-    assert "Time over manual: auto 1.20 (1.20–1.20); explicit 1.00" in card, card
+    assert "isolated calls): auto 1.20 (1.20–1.20); explicit 1.00" in card, card
     assert "the median of 14 cells, with a 95 % interval over 6 processes" in card, card
 
 
