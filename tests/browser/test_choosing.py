@@ -62,7 +62,7 @@ def test_twelve_processes_decide_an_order(open_file, pages):
     }
     assert rows and best["decoder"] == "manual", "parted from both other modes"
     assert best["matmul"] == "", "explicit and manual take the same time"
-    shows(tab, "#answers-cards", "Time over manual: auto 1.20 (1.20–1.20), slower in")
+    shows(tab, "#answers-cards", "calls): auto 1.20 (1.20–1.20), slower in")
 
 
 def test_the_modes_of_a_step_stand_side_by_side(open_file, pages):
