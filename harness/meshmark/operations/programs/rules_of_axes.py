@@ -229,9 +229,9 @@ def _without(spec: Any, gone: set[str]) -> list[Any]:
     return [tuple(a for a in part if a and a not in gone) for part in parts]
 
 
-def spread(spec: Any) -> list[Any]:
-    """The axes of each dimension of a spec of rank 2."""
-    return [*_without(spec, set()), (), ()][:2]
+def spread(spec: Any, rank: int = 2) -> list[Any]:
+    """The axes of each dimension of an array of this rank over a spec."""
+    return [*_without(spec, set()), *[()] * rank][:rank]
 
 
 def _inferred_regions(line, grid):

@@ -75,7 +75,7 @@ def _typed_dims_of_vmap(line, grid):
     pairs = list(itertools.product((0, 2, -1, -3), (0, 1, 2, -1, -2, -3)))
     with jax.set_mesh(typed):
         for spec in (P("x"), P(None, None, ("y", "x")), P("x", None, "y"), P("y", None, "x")):
-            x, parts = placed(typed, host, *spec), spread3(spec)
+            x, parts = placed(typed, host, *spec), spread(spec, 3)
 
             def every(v):
                 return [jax.vmap(lambda r: 2 * r, in_axes=a, out_axes=b)(v) for a, b in pairs]
@@ -85,13 +85,8 @@ def _typed_dims_of_vmap(line, grid):
                 on_each_device(found, 2 * _moved(host, into, out), what)
                 kept = [part for k, part in enumerate(parts) if k != into % 3]
                 kept.insert(out % 3, parts[into % 3])
-                seen = spread3(found.sharding.spec)
+                seen = spread(found.sharding.spec, 3)
                 wrong(seen != kept, f"{what} lies over {seen} instead of {kept}")
-
-
-def spread3(spec: Any) -> list[Any]:
-    """The axes of each dimension of a spec of rank 3."""
-    return [*spread([*spec, None][:2]), *spread([*spec, None, None, None][2:3])[:1]]
 
 
 def _constraints_in_batches(line, grid):
@@ -337,6 +332,7 @@ def _kept_names(line, grid):
                 what = f"{way} that keeps {chosen}"
                 wrong(seen != 3 + again, f"{what} computes {seen} sines instead of {3 + again}")
                 found = np.asarray(jax.jit(gradient)(placed(line, host, "d")))
+                # The same sines, in another program: they may be fused otherwise, by some units of float32.
                 near = np.allclose(found, plain, rtol=1e-5, atol=1e-6)
                 wrong(not near, f"the gradient of {what} is {found.tolist()} instead of {plain.tolist()}")
 

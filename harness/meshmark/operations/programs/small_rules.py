@@ -19,6 +19,7 @@ from meshmark.operations.programs.rules_of_arrays import RULES_OF_ARRAYS
 from meshmark.operations.programs.rules_of_axes import RULES_OF_AXES
 from meshmark.operations.programs.rules_of_batches import RULES_OF_BATCHES
 from meshmark.operations.programs.rules_of_calls import RULES_OF_CALLS
+from meshmark.operations.programs.rules_of_corners import RULES_OF_CORNERS
 from meshmark.operations.programs.rules_of_derivatives import RULES_OF_DERIVATIVES
 from meshmark.operations.programs.rules_of_functions import RULES_OF_FUNCTIONS
 from meshmark.operations.programs.rules_of_hosts import RULES_OF_HOSTS
@@ -63,6 +64,7 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_AXES,
     **RULES_OF_BATCHES,
     **RULES_OF_RESULTS,
+    **RULES_OF_CORNERS,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
