@@ -5,6 +5,7 @@ import gzip
 import json
 import re
 
+from benchmarks.others.tables import number
 from meshmark.growth import lines as growth_lines
 from meshmark.records import reading
 from meshmark.report import context_data, page_data, report
@@ -85,10 +86,10 @@ def test_the_figures_beside_others_are_those_of_their_own_page():
     times = page.partition("**all_reduce: time of a call, us")[2]
     expected = re.search(r"\| 4 KiB \| ([\d,.]+) \(([\d,.]+) to ([\d,.]+)\)", times)
     row = next(r for r in data["rows"] if (r["operation"], r["bytes"]) == ("all_reduce", 4096))
-    assert [f"{1e6 * t:.0f}" for t in row["times"]["jax"]] == list(expected.groups())
+    assert [number(1e6 * t) for t in row["times"]["jax"]] == list(expected.groups())
     ratios = page.partition("**all_reduce: time of JAX, gloo over that of the others")[2]
     expected = re.search(r"\| 4 KiB \| ([\d.]+) \(([\d.]+) to ([\d.]+)\)", ratios)
-    assert [f"{t:.3f}" for t in row["ratios"]["torch"]] == list(expected.groups())
+    assert [number(t) for t in row["ratios"]["torch"]] == list(expected.groups())
 
 
 def test_a_contestant_with_a_wrong_value_is_left_out():
