@@ -90,7 +90,7 @@ def by_name() -> list[str]:
     ]
     for module in names.MODULES:
         own = [row for row in listed if row.name.rpartition(".")[0] == module]
-        arrays, reasoned = names.of_arrays(own), names.reasoned(own)
+        arrays, reasoned = names.of_arrays(own), names.find_reasoned(own)
         counts = (len(own), len(arrays), len(arrays) - len(reasoned), len(reasoned))
         lines.append(f"| `{module}` | {' | '.join(map(str, counts))} |")
     lines += ["", "| kind | what it means | functions |", "|:--|:--|:--|"]

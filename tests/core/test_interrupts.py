@@ -30,7 +30,7 @@ def printed(command):
 
 def test_sigterm_interrupts_and_the_handler_before_comes_back():
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(interrupts.Terminated, match="SIGTERM"), interrupts.terminated():
+    with pytest.raises(interrupts.Terminated, match="SIGTERM"), interrupts.end_on_sigterm():
         os.kill(os.getpid(), signal.SIGTERM)
         threading.Event().wait(60)
     assert signal.getsignal(signal.SIGTERM) == before
@@ -40,7 +40,7 @@ def test_a_thread_can_not_be_interrupted_and_changes_nothing():
     found = []
 
     def look():
-        with interrupts.terminated():
+        with interrupts.end_on_sigterm():
             found.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=look)
@@ -58,13 +58,13 @@ def test_an_ignored_sigint_is_told_and_any_other_is_not():
     say = [
         sys.executable,
         "-c",
-        "import os; from meshmark.core import interrupts as i; print(os.getpid(), i.ignored())",
+        "import os; from meshmark.core import interrupts as i; print(os.getpid(), i.describe_ignored())",
     ]
     pid, told = printed(deaf(say)).rstrip("\n").split(" ", 1)
     assert told.startswith("Ctrl-C (SIGINT) is ignored here") and f"`kill {pid}` (SIGTERM)" in told
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        assert interrupts.ignored() == ""
+        assert interrupts.describe_ignored() == ""
     finally:
         signal.signal(signal.SIGINT, before)
 

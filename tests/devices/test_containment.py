@@ -281,7 +281,7 @@ def test_resume_refuses_another_run_in_one_line(whole, tmp_path):
     changed.write_text(path.read_text().replace('"jax":"', '"jax":"9.', 1))
     first = changed.read_text().splitlines(keepends=True)[0]
     first = first.replace(f',"{sealing.FIELD}":"{sealing.seal_of(first)}"', "")
-    other.write_bytes(sealing.sealed(hashlib.sha256(), [first]))
+    other.write_bytes(sealing.seal(hashlib.sha256(), [first]))
     before = path.read_bytes()
     options = {
         "seed": ("--seed", "7", "--resume", path),

@@ -58,7 +58,7 @@ def line(devices, mode="auto", operation="psum", scaling="strong", **values):
 
 
 def found(lines):
-    return {(f.series.mode, f.quantity): f for f in growth.find_excess_growth(growth.grouped(lines))}
+    return {(f.series.mode, f.quantity): f for f in growth.find_excess_growth(growth.group_lines(lines))}
 
 
 # Which programs ---------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_more_collectives_and_slow_compilation_are_found():
 
 def test_programs_that_failed_are_left_out():
     lines = [line(n) for n in COUNTS] + [line(9, verdict="crash", wire_bytes=1e9)]
-    (one,) = growth.grouped(lines)
+    (one,) = growth.group_lines(lines)
     assert [item["devices"] for item in one.lines] == list(COUNTS)
 
 
@@ -231,7 +231,7 @@ def test_programs_that_failed_are_left_out():
 
 def shown(lines):
     return growth_report.write_markdown(
-        growth.grouped(lines), lines, [{"facts": {"versions": {"jax": "0.12.0.1"}}}]
+        growth.group_lines(lines), lines, [{"facts": {"versions": {"jax": "0.12.0.1"}}}]
     )
 
 
@@ -260,7 +260,7 @@ def test_bytes_are_relative_to_what_manual_mode_compiles_to():
 def test_the_documents_are_of_the_published_records(chip, names):
     of = ROOT / "results" / "compile-only" / "0.12.0.1" / "growth"
     lines, runs = growth_command.read_growth_lines([of / f"{name}.jsonl" for name in names])
-    text = growth_report.write_markdown(growth.grouped(lines), lines, runs)
+    text = growth_report.write_markdown(growth.group_lines(lines), lines, runs)
     published = (ROOT / "docs" / f"growth-{chip}.md").read_text(encoding="utf-8")
     assert text.partition("Made by Meshmark")[0] == published.partition("Made by Meshmark")[0]
 
@@ -290,7 +290,7 @@ def test_short_numbers(value, text):
 def test_plot_has_logarithmic_axes_labels_and_a_legend():
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     lines = [line(n, m, o) for n in COUNTS for m in growth.MODES for o in ("psum", "mlp")]
-    drawn = growth_report.draw_curves(growth.grouped(lines), "v5p, strong scaling")
+    drawn = growth_report.draw_curves(growth.group_lines(lines), "v5p, strong scaling")
     assert len(drawn.axes) == 2 * len(growth_report.PLOTTED)
     assert all(ax.get_xscale() == ax.get_yscale() == "log" for ax in drawn.axes)
     assert drawn.axes[0].get_ylabel() == "psum" and drawn.axes[-1].get_xlabel() == "devices"

@@ -11,7 +11,7 @@ from meshmark.core.meshes import MeshShape
 from meshmark.interpreter import reader
 from meshmark.interpreter.sources import source
 from meshmark.judge import interpreted
-from meshmark.judge.explaining import explained, scheduled
+from meshmark.judge.explaining import explain_module, scheduled
 from meshmark.judge.programs import Program
 from meshmark.operations import cases
 from tests.interpreter import modules
@@ -34,7 +34,7 @@ def told(program, hlo, devices=(0, 4)):
         np.stack([made.view(r, e)[i] for i in layout.indices(seen.shape, seen.spec, sizes)]).astype(e.dtype)
         for r, seen, e in zip(case.plan.results, made.results, expected, strict=True)
     ]
-    return explained(reader.parse_module(hlo), case.mesh, arguments, parts, devices, {})
+    return explain_module(reader.parse_module(hlo), case.mesh, arguments, parts, devices, {})
 
 
 def test_collectives_are_named_by_mesh_coordinates():
@@ -127,7 +127,7 @@ def test_the_schedule_stands_beside_the_start(order, said):
     """The same instructions in two orders: 2 * 64**3 flop and three blocks of 16 KiB, or nothing, in between."""
     hlo = modules.text(*order, header="is_scheduled=true, num_partitions=8")
     blocks = np.ones((8, 64, 64), np.float32)
-    steps = explained(
+    steps = explain_module(
         reader.parse_module(hlo), MeshShape((8,)), [blocks], [65 * blocks], (0,), {}, scheduled(hlo, 8)
     )
     start = next(i for i, line in enumerate(steps) if "collective-permute-start s" in line)

@@ -12,7 +12,7 @@ from meshmark.core import layout
 from meshmark.core.hlo_types import Refused
 from meshmark.interpreter import reader
 from meshmark.judge import interpreted
-from meshmark.judge.explaining import explained
+from meshmark.judge.explaining import explain_module
 from meshmark.judge.lowered import lowered
 from meshmark.judge.programs import Program
 from meshmark.operations import cases
@@ -110,7 +110,9 @@ def parts_of(program):
 
 
 def told(made, hlo):
-    return explained(reader.parse_module(hlo), made.mesh, made.arguments, made.parts, (0,), {}, {}, made.says)
+    return explain_module(
+        reader.parse_module(hlo), made.mesh, made.arguments, made.parts, (0,), {}, {}, made.says
+    )
 
 
 def test_a_right_program_parts_nowhere(made):
@@ -137,7 +139,9 @@ def test_wrong_groups_are_where_the_values_part(made):
 def test_a_program_that_nothing_is_known_of_says_so(made):
     says = lowered("HloModule m\n\nENTRY main {\n  ROOT p = f32[] surprise()\n}\n", 8, [])
     wrong = made.hlo.replace("add(", "maximum(")
-    lines = explained(reader.parse_module(wrong), made.mesh, made.arguments, made.parts, (0,), {}, {}, says)
+    lines = explain_module(
+        reader.parse_module(wrong), made.mesh, made.arguments, made.parts, (0,), {}, {}, says
+    )
     assert lines[-1].startswith("Where the values first part from the program is not known: ")
     assert "instruction surprise" in lines[-1]
     assert re.search(r"Result 0 is made at step \d+, all-reduce .*, all_reduce\.py:\d+", lines[-1])

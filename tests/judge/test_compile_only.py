@@ -95,7 +95,7 @@ def test_another_result_fails(on_cpu):
     wrong = SimpleNamespace(shape=(1,), dtype=SimpleNamespace(name="float32"))
     lowered = SimpleNamespace(out_info=[wrong])
     compiled = SimpleNamespace(output_shardings=[object()])
-    line = compile_only.promised(case, (), case.plan.results, lowered, compiled, ())
+    line = compile_only.check_promises(case, (), case.plan.results, lowered, compiled, ())
     assert line.verdict == "fail"
     assert "instead of float32" in line.reason
 

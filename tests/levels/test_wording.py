@@ -167,7 +167,7 @@ def promised(record, match):
     places = [device, *(f"{device}{i}" for i in range(1, case.mesh.size))]
     shaped = SimpleNamespace(shape=result.shape, dtype=np.dtype("float32"))
     lowered, compiled = SimpleNamespace(out_info=[shaped]), SimpleNamespace(output_shardings=[Told()])
-    return compile_only.promised(case, places, [result], lowered, compiled, [])
+    return compile_only.check_promises(case, places, [result], lowered, compiled, [])
 
 
 def test_an_empty_result_that_is_whole_on_each_device_is_known():
@@ -250,7 +250,7 @@ def astray(record, match):
 def oversized(record, match):
     """More temporaries than the plan of the case allows."""
     case = cases.find(case_of(record), 8)
-    return Line("communication", "fail", theory.overcounted(case, None, float(match[1])))
+    return Line("communication", "fail", theory.find_overcount(case, None, float(match[1])))
 
 
 # Exceptions, crashes, hangs ---------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ HERE = dict(names.functions())
 
 
 def test_every_public_function_is_listed():
-    if missing := names.unlisted(LISTED):
+    if missing := names.find_unlisted(LISTED):
         text = (
             f"JAX {jax.__version__} has functions that operations/data/names.tsv does not list:"
             f" {', '.join(missing)}. Run python -m tests.studies.names, and give a"
@@ -35,7 +35,9 @@ def test_every_public_function_is_listed():
 
 
 def test_a_function_that_nobody_listed_is_found():
-    assert names.unlisted({n: row for n, row in LISTED.items() if n != "jax.numpy.sin"}) == ["jax.numpy.sin"]
+    assert names.find_unlisted({n: row for n, row in LISTED.items() if n != "jax.numpy.sin"}) == [
+        "jax.numpy.sin"
+    ]
 
 
 ABSENT = {
@@ -69,7 +71,7 @@ def test_every_row_is_of_a_tested_release():
 def test_few_functions_of_arrays_have_a_reason_alone():
     listed = [row for name, row in LISTED.items() if name in HERE]
     assert len(names.of_arrays(listed)) > 500
-    assert len(names.reasoned(listed)) <= names.LIMIT * len(names.of_arrays(listed))
+    assert len(names.find_reasoned(listed)) <= names.LIMIT * len(names.of_arrays(listed))
 
 
 def test_programs_take_the_functions_that_the_list_says():

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from meshmark.records import results, writing
 from meshmark.records.reading import RecordError, read_records
-from meshmark.records.results import ResultError, expired, find_products, newest, parse_product, product_text
+from meshmark.records.results import (
+    ResultError,
+    find_products,
+    is_expired,
+    newest,
+    parse_product,
+    product_text,
+)
 from meshmark.records.writing import Writer
 from tests.submissions import judged, run_line, write
 
@@ -83,12 +90,12 @@ def test_records_are_never_appended_to_a_packed_file(tmp_path):
     ],
 )
 def test_a_result_expires_with_the_third_minor_after_it(old, new, gone):
-    assert expired(old, new) is gone
+    assert is_expired(old, new) is gone
 
 
 def test_no_release(tmp_path):
     with pytest.raises(ResultError, match="'nightly' is not a JAX release"):
-        expired("nightly", "0.12.0")
+        is_expired("nightly", "0.12.0")
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_another_process_that_wrote_with_the_file_and_died_is_counted(tmp_path):
     writer = Writer.create(tmp_path / "r.jsonl", RUN)
     with open(writer.path, "ab") as file:
         file.write(
-            sealing.sealed(
+            sealing.seal(
                 writer._held.written, [dumps({**r, "run": writer.run}) + "\n" for r in judged(NAMES[0])]
             )
         )

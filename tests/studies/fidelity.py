@@ -108,7 +108,7 @@ def one_process(
 
     from meshmark.judge.checks import Judge
     from meshmark.operations import cases
-    from meshmark.timing.measure import Plain, prepare, undisturbed
+    from meshmark.timing.measure import Plain, pause_collector, prepare
 
     jax.config.update("jax_enable_compilation_cache", False)
     devices, rng = tuple(jax.devices()), random.Random(number)
@@ -159,7 +159,7 @@ def one_process(
             middles: dict[str, list[float]] = {name: [] for name in turns}
             until = perf_counter() + seconds
             gc.freeze()
-            with undisturbed():
+            with pause_collector():
                 while perf_counter() < until or len(middles["loop"]) < 8:
                     for name in rng.sample(list(turns), len(turns)):
                         middles[name].append(_block(turns[name], calls, rng, not_counted))

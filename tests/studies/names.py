@@ -202,7 +202,7 @@ def main() -> None:
     names.read_names.cache_clear()
     listed = [*names.read_names().values()]
     print(
-        f"{len(names.reasoned(listed))} of {len(names.of_arrays(listed))} functions of arrays have a reason alone"
+        f"{len(names.find_reasoned(listed))} of {len(names.of_arrays(listed))} functions of arrays have a reason alone"
     )
 
 

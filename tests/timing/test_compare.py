@@ -79,8 +79,8 @@ def test_the_budget_ends_it_with_the_pairs_that_are_there():
 def test_looks_that_can_find_nothing_are_refused_and_many_cases_get_more():
     with pytest.raises(CompareError, match="5 pairs can find nothing among 3 cases"):
         timed(Replayed(), looks=(5,))
-    assert compare.planned((), 10, 0.03).looks == (20, 40)
-    many = compare.planned((), 10**6, 0.03)
+    assert compare.plan_looks((), 10, 0.03).looks == (20, 40)
+    many = compare.plan_looks((), 10**6, 0.03)
     assert many.looks[0] == many.needed(10**6) > 20 and many.looks[1] == 2 * many.looks[0]
 
 

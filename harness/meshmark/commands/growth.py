@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         lines, runs = read_growth_lines(arguments.read)
     else:
         lines, runs = compile_programs(arguments)
-    every = growth.grouped(lines)
+    every = growth.group_lines(lines)
     if not every:
         raise GrowthError("no program compiled: see the verdicts in the records")
     if arguments.output:

@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     def pass_on(number: int, frame: FrameType | None) -> None:
         launcher.end(number)
 
-    heard = [signal.SIGTERM] if interrupts.ignored() else [signal.SIGTERM, signal.SIGINT]
+    heard = [signal.SIGTERM] if interrupts.describe_ignored() else [signal.SIGTERM, signal.SIGINT]
     before = {number: signal.signal(number, pass_on) for number in heard}
     try:
         return launcher.run(sys.stdout.buffer)

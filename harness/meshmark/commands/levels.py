@@ -14,7 +14,7 @@ from meshmark.levels import must_pass as levels
 from meshmark.levels import statements
 from meshmark.levels.must_pass import LevelError
 from meshmark.records import reading
-from meshmark.records.closing import unexplained
+from meshmark.records.closing import find_unexplained
 from meshmark.records.reading import TORN
 
 
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
             note(f"{name}: {file.state}")
         if file.cut:
             code = code or 1
-        if file.closed and (told := unexplained(file.ends[-1], BAD)):
+        if file.closed and (told := find_unexplained(file.ends[-1], BAD)):
             note(f"{name}: {told}")
     listed = {case for standing in said.standings for case in standing.must.cases}
     worse = {

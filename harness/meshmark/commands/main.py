@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if named is not None and named not in COMMANDS:
             raise BadInput(unknown("command", named, COMMANDS, "meshmark --help"))
         arguments = _parsed(parser(named or ""), words)
-        with interrupts.terminated():
+        with interrupts.end_on_sigterm():
             code: int = arguments.run(arguments)
         sys.stdout.flush()
     except BadInput as error:

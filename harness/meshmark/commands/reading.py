@@ -9,7 +9,7 @@ from pathlib import Path
 from meshmark.core.terminal import note
 from meshmark.core.verdicts import BAD
 from meshmark.records import reading
-from meshmark.records.closing import unexplained
+from meshmark.records.closing import find_unexplained
 from meshmark.records.reading import RecordError, Records
 
 
@@ -33,7 +33,7 @@ def read_all(paths: Iterable[Path]) -> tuple[list[Records], int]:
             note(problem)
         if found.cut:
             note(f"{file}: {found.cut}")
-        if found.closed and (told := unexplained(found.ends[-1], BAD)):
+        if found.closed and (told := find_unexplained(found.ends[-1], BAD)):
             note(f"{file}: {told}")
         if cut or found.problems:
             code = 2

@@ -85,7 +85,7 @@ def code(error: KeyboardInterrupt) -> int:
 
 
 @contextmanager
-def terminated() -> Iterator[None]:
+def end_on_sigterm() -> Iterator[None]:
     """Make SIGTERM raise Terminated inside this context. In a thread other than the main one it does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -97,7 +97,7 @@ def terminated() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def ignored() -> str:
+def describe_ignored() -> str:
     """The line that a run prints at its start if SIGINT is ignored; "" if Ctrl-C ends the run."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         return ""
@@ -109,7 +109,7 @@ def ignored() -> str:
 
 def warn() -> None:
     """Print to standard error that SIGINT is ignored, if it is."""
-    if text := ignored():
+    if text := describe_ignored():
         terminal.remark(text)
 
 

@@ -46,7 +46,7 @@ def pieces(line: str) -> Iterator[tuple[str, str]]:
         yield text, COLOURS.get(text, "")
 
 
-def painted(line: str) -> str:
+def paint(line: str) -> str:
     """The line with its verdicts in colour, in ANSI's codes."""
     return "".join(f"\x1b[{CODES[colour]}m{text}\x1b[0m" if colour else text for text, colour in pieces(line))
 
@@ -57,7 +57,7 @@ def show(*parts: Iterable[str], verdicts: bool = False) -> None:
     for part in parts:
         for line in part:
             for text in wrap(printable(line), width()):
-                print(painted(text) if colours else text)
+                print(paint(text) if colours else text)
 
 
 def show_json(value: Any) -> None:

@@ -157,7 +157,7 @@ def part_bytes(items: Iterable[Argument | Result], mesh: meshes.MeshShape) -> in
     return sum(nbytes(item, mesh) for item in items)
 
 
-def sized(operation: Operation, request: Request, scaling: str, target: int) -> Request:
+def size_request(operation: Operation, request: Request, scaling: str, target: int) -> Request:
     """The request with the power of two as size that is nearest to the target, in bytes: of all arguments (strong) or
     of one device's part of them (weak). Of two equally near sizes, the one with fewer bytes. Of sizes with the same
     arrays, the largest."""
@@ -193,7 +193,7 @@ def series(
                 target = whole_bytes(operation.plan(request)) if kind == "dimension" else WHOLE[kind]
             else:
                 target = part_bytes(operation.plan(request).arguments, mesh)
-        yield Cell(operation, sized(operation, request, scaling, target), 0)
+        yield Cell(operation, size_request(operation, request, scaling, target), 0)
 
 
 def cell(operation: str, variant: str, mesh: str, dtype: str, size: str) -> Cell:
@@ -275,7 +275,7 @@ QUANTITIES = {
 """The quantities that are compared with theory, with their names."""
 
 
-def grouped(lines: Iterable[Mapping[str, Any]]) -> list[Series]:
+def group_lines(lines: Iterable[Mapping[str, Any]]) -> list[Series]:
     """The series in these growth lines, in their order; programs that failed are left out."""
     found: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for line in lines:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from meshmark.hunt.drawing import Draw, Miss, Value
-from meshmark.hunt.levels import Level, accepted, numbered
+from meshmark.hunt.levels import Level, are_accepted, numbered
 from meshmark.hunt.program import Body, Node
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def _shard_map(drawing: Drawing, level: Level) -> None:
     total = out.size * math.prod(n for _, n in manual)
     if total > 6000:
         raise Miss
-    if not accepted(inside.nodes, [{a for e in entries for a in e} for entries in ins]):
+    if not are_accepted(inside.nodes, [{a for e in entries for a in e} for entries in ins]):
         raise Miss
     entries = [[] for _ in out.shape]
     last = inside.nodes[-1]

@@ -95,7 +95,7 @@ SUMS = ("psum", "pmax", "pmin", "pmean")
 """The collectives whose result is the same along their axes."""
 
 
-def accepted(nodes: Sequence[Node], varies: Sequence[set[str]]) -> bool:
+def are_accepted(nodes: Sequence[Node], varies: Sequence[set[str]]) -> bool:
     """Whether every collective of a body over manual axes reads a value that varies over all of its axes.
 
     With check_vma shard_map refuses other collectives, and vmap's all_to_all of an unmapped value differs from its own.

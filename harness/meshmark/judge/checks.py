@@ -207,7 +207,7 @@ class Judge:
             return lines
         arguments, _, _ = prepare_cell(program.case.cell, self.seed)
         own = next(d for d in self.devices if d.process_index == jax.process_index())
-        alone = unsharded(program.case, arguments, own)
+        alone = run_unsharded(program.case, arguments, own)
         wanted = [program.view(r, a) for r, a in zip(program.case.plan.results, alone, strict=True)]
         places = [self.devices[i] for i in program.case.mesh.ordinals.flat]
         none = [None] * len(wanted)
@@ -283,7 +283,7 @@ class Judge:
         return placed[key]
 
 
-def unsharded(case: Case, arguments: Sequence[np.ndarray], device: Any) -> list[np.ndarray]:
+def run_unsharded(case: Case, arguments: Sequence[np.ndarray], device: Any) -> list[np.ndarray]:
     """The results of the operation's global function on one device, without any sharding."""
     spelling = type(case.operation).auto
     function: Callable[..., Any] = partial(spelling, **select_options(spelling, case.plan.options))

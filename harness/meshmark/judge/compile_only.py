@@ -94,7 +94,7 @@ class CompileOnly:
             compiled = lowered.compile()
         yield Line("compile", data={"compile_s": round(time.perf_counter() - start, 6)})
         places = [devices[i] for i in case.mesh.ordinals.flat]
-        yield promised(case, places, program.results, lowered, compiled, program.traced_types)
+        yield check_promises(case, places, program.results, lowered, compiled, program.traced_types)
         found = communication(
             case,
             compiled,
@@ -115,7 +115,7 @@ class CompileOnly:
         yield from interpreted.judge_lines(program, compiled, self.topology, self.seed)
 
 
-def promised(
+def check_promises(
     case: Case,
     places: Sequence[Any],
     results: Sequence[Argument | Result],

@@ -282,7 +282,7 @@ def _shown(block: np.ndarray, value: Value, row: int) -> str:
     return f"{kind}: {', '.join(texts)}{', ...' * (block.size > SHOWN_ELEMENTS)}"
 
 
-def explained(
+def explain_module(
     module: Module,
     mesh: MeshShape,
     arguments: Sequence[np.ndarray],
@@ -416,7 +416,7 @@ def lines_of(options: Any) -> list[str]:
     wholes = [array for array, _ in interpreted.given(program, compiled, options.seed)]
     values = lowered(handed.as_text(dialect="hlo", debug_info=True), case.mesh.size, wholes)
     beside = scheduled(text, case.mesh.size)
-    return opening + explained(module, case.mesh, arguments, parts, shown, bits, beside, values)
+    return opening + explain_module(module, case.mesh, arguments, parts, shown, bits, beside, values)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def needed_axes(case: Case) -> frozenset[str]:
     """The mesh axes over which the computation needs to exchange data: those of its theory and those that the variant
     names (a permutation over two axes may move data along one). Without a theory, the axes that shard an argument or a
     result are added."""
-    stated = owed(case)
+    stated = owed_traffic(case)
     groups = [*case.plan.connected, *(group for traffic in stated or () for group in traffic.groups)]
     named = frozenset(case.cell.request.variant.get("axes") or ())
     found = named.union(*(axes_between(group, case.mesh) for group in groups))
@@ -89,7 +89,7 @@ def as_collective(traffic: Traffic) -> Collective:
     return Collective(traffic.kind, traffic.nbytes, "", () if permute else traffic.groups, pairs)
 
 
-def owed(case: Case) -> tuple[Traffic, ...] | None:
+def owed_traffic(case: Case) -> tuple[Traffic, ...] | None:
     """The collectives of the theory; None where the operation states none."""
     plan = case.plan
     return plan.traffic if plan.traffic is not None else plan.owed
@@ -97,7 +97,7 @@ def owed(case: Case) -> tuple[Traffic, ...] | None:
 
 def by_axes(case: Case) -> dict[str, float] | None:
     """Bytes that a device must send, by the axes over which it sends them: {"x+y": 7168.0}; None without a theory."""
-    stated = owed(case)
+    stated = owed_traffic(case)
     if stated is None:
         return None
     found: dict[str, float] = defaultdict(float)
@@ -148,7 +148,7 @@ def overrun(sent: float, case: Case) -> str:
 
 def whole_gathers(found: Sequence[Collective], case: Case) -> list[str]:
     """A sentence per sharded argument that the program gathers whole, where the theory gathers nothing as large."""
-    stated = owed(case)
+    stated = owed_traffic(case)
     planned = max((t.nbytes for t in stated or () if t.kind == "all-gather"), default=0)
     if stated is None:  # a result may be whole on each device
         planned = max((nbytes(r, case.mesh) for r in case.plan.results), default=0)
@@ -182,10 +182,10 @@ def overwork(case: Case, text: str, flops: float | None, temp_bytes: float | Non
         share = plan.cost.flops * (MOST_COMPUTED * copies(case) / case.mesh.size if manual else 1.0)
         if products > share:
             return f"contractions of {products} operations on a device, and the plan allows {share:.0f}"
-    return overcounted(case, flops, temp_bytes)
+    return find_overcount(case, flops, temp_bytes)
 
 
-def overcounted(case: Case, flops: float | None, temp_bytes: float | None) -> str:
+def find_overcount(case: Case, flops: float | None, temp_bytes: float | None) -> str:
     """Like `overwork`, but from the counters of a record alone."""
     operations, held = most_operations(case), most_temporaries(case)
     if flops is not None and flops > operations:

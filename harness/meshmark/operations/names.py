@@ -89,7 +89,7 @@ def functions() -> Iterator[tuple[str, Any]]:
                 yield f"{module.__name__}.{name}", value
 
 
-def unlisted(listed: dict[str, Row]) -> list[str]:
+def find_unlisted(listed: dict[str, Row]) -> list[str]:
     """The public functions of this release that have no row."""
     return [name for name, _ in functions() if name not in listed]
 
@@ -99,6 +99,6 @@ def of_arrays(listed: Sequence[Row]) -> list[Row]:
     return [row for row in listed if row.kind not in OUTSIDE]
 
 
-def reasoned(listed: Sequence[Row]) -> list[Row]:
+def find_reasoned(listed: Sequence[Row]) -> list[Row]:
     """The rows of functions of arrays that have a reason instead of a case."""
     return [row for row in listed if row.kind in REASONS]

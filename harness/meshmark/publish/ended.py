@@ -14,7 +14,7 @@ from typing import Any
 from meshmark.core.verdicts import BAD
 from meshmark.publish import origin
 from meshmark.publish.review import AS_WRITTEN, Entry, Review
-from meshmark.records.closing import WELL, Account, unexplained
+from meshmark.records.closing import WELL, Account, find_unexplained
 
 TOOK = ("conformance", "timing")
 """The kinds of lines whose `seconds` field is the duration of a case. Other lines may use the name freely."""
@@ -64,7 +64,9 @@ def note(lines: Sequence[Entry]) -> str:
         return account.state()
     if gone := max((record["deselected"] for _, record in lines if record["kind"] == "chosen"), default=0):
         return f"options or plugins of pytest took {gone} cases away: ask why"
-    return unexplained(next((record for _, record in reversed(lines) if record["kind"] == "end"), {}), BAD)
+    return find_unexplained(
+        next((record for _, record in reversed(lines) if record["kind"] == "end"), {}), BAD
+    )
 
 
 def _contradicted(end: Mapping[str, Any], timed: Sequence[str]) -> Iterator[str]:

@@ -188,7 +188,7 @@ def _worked(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> It
     figures = _work_of(record)
     if far := theory.beyond_all(case, *figures):
         yield f"passes, and {far}"
-    elif against_table.compiles_as_today(case, run) and (beyond := theory.overcounted(case, *figures)):
+    elif against_table.compiles_as_today(case, run) and (beyond := theory.find_overcount(case, *figures)):
         if case.operation.complete:
             yield f"passes, and {beyond}"
         elif run.get("closes") and not any(

@@ -74,7 +74,7 @@ def listed_fields(definition: type) -> frozenset[str]:
     return frozenset(entry.name for entry in fields.entries(definition))
 
 
-def unlisted(record: Mapping[str, Any]) -> str:
+def find_unlisted(record: Mapping[str, Any]) -> str:
     """The first field of a line, or of a run's facts, that no definition lists; "" if there is none. Nobody checks such
     a field, so it could say anything, such as other hardware."""
     found = [name for name in record if name not in listed_fields(LINES[record["kind"]])]
@@ -102,7 +102,7 @@ def entries(bundle: Bundle, name: str, room: Room, review: Review, submitted: bo
         if submitted and (why := spelling_problem(data, record)):
             review.complain(name, f"{why}: submit again", number, "spelling")
             continue
-        if submitted and (field := unlisted(record)):
+        if submitted and (field := find_unlisted(record)):
             text = f"the field {field[:40]!a} is in no definition of records: submit files as the suite wrote them"
             review.complain(name, text, number, "unlisted")
         if record["kind"] == "run":

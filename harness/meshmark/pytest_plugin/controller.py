@@ -94,7 +94,7 @@ class Controller:
         """Keep the session, and say if Ctrl-C would not end it, also under -q. Only rank 0 prints this."""
         self.session = session
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter and (ignored := interrupts.ignored()):
+        if reporter and (ignored := interrupts.describe_ignored()):
             width = self.config.get_terminal_writer().fullwidth
             for part in text.wrap(f"meshmark: {ignored}", width):
                 reporter.write_line(part)

@@ -52,11 +52,11 @@ from meshmark.timing.measure import (
     Timer,
     Wrong,
     calibrate_stream,
+    pause_collector,
     prepare,
-    undisturbed,
     verify_stream,
 )
-from meshmark.timing.timer import Job, Timing, doubts, untimed
+from meshmark.timing.timer import Job, Timing, doubts, mark_untimed
 
 COUNTS = "samples of the slowest rank"
 """What counts as spent time, as in timing.measure. The waiting for other ranks does not."""
@@ -197,7 +197,7 @@ class RankTimer(Timing):
         if lines and (
             why := self.consensus.agree("a clock", own, lambda every: next(filter(None, every), ""))
         ):
-            untimed(lines, why)
+            mark_untimed(lines, why)
         if lines:
             lines[-1]["seconds"] = round(perf_counter() - start, 6)
         self.at = ([], "isolated", 0.0)
@@ -290,7 +290,7 @@ def sample(
     def more(by_rank: list[Any]) -> int:
         return blocks.next_block(max(by_rank), done, budget.seconds * counted, budget.most)
 
-    with undisturbed():
+    with pause_collector():
         calls = agree("warm-up", [timer.sample() for timer in timers], warming)
         for timer, number in zip(timers, calls, strict=True):
             for _ in range(number):

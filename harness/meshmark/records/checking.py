@@ -2,7 +2,7 @@
 """Makes checks of values from the annotations of the definition, without a schema library.
 
 A check takes a value and gives the first problem, or "". It covers types, limits, choices and, on request, required
-fields. Only the JSON Schema checks patterns, except those of texts that code parses (`shaped`).
+fields. Only the JSON Schema checks patterns, except those of texts that code parses (`require_pattern`).
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _primitive(plain: Any, fields: tuple[Field, ...]) -> Check:
     return number
 
 
-def shaped(pattern: str, called: str) -> Check:
+def require_pattern(pattern: str, called: str) -> Check:
     """The check of a text that code parses: it must match `pattern`. `called`: its name in the problem."""
     form = re.compile(pattern)
     return lambda value: (

@@ -56,7 +56,7 @@ def make_chosen_line(names: Iterable[str], deselected: int = 0) -> dict[str, Any
     }
 
 
-def unexplained(end: Mapping[str, Any], bad: Iterable[str]) -> str:
+def find_unexplained(end: Mapping[str, Any], bad: Iterable[str]) -> str:
     """A note if no verdict explains the exit code of a closing line; else "". bad: the bad verdicts."""
     if end.get("exit_code") == 1 and not set(end["verdicts"]) & set(bad) and end["cases"]:
         return "its run ended with exit code 1, and no case has a bad verdict: ask for what the run printed"

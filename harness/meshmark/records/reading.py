@@ -320,4 +320,4 @@ CHECKED: dict[str, dict[str, checking.Check]] = {
 """The check of each field, by kind; comparisons of `what` process apart."""
 
 for _kind in ("conformance", "timing", "schedule"):
-    CHECKED[_kind]["case"] = checking.shaped(CASE_ID, "case id")
+    CHECKED[_kind]["case"] = checking.require_pattern(CASE_ID, "case id")

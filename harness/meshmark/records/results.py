@@ -146,7 +146,7 @@ def _parse_release(release: str) -> Version:
         raise ResultError(f"{release[:40]!a} is not a JAX release: use one such as 0.12.0.1") from None
 
 
-def expired(release: str, newest: str) -> bool:
+def is_expired(release: str, newest: str) -> bool:
     """Whether a result of this release is more than two JAX minors older than the newest. The number of minors of a
     major release is not known here, so the first minor of the next major counts as one more."""
     old, new = _parse_release(release), _parse_release(newest)

@@ -33,7 +33,7 @@ UNSEALED = (
 )
 
 
-def sealed(before: Any, texts: Sequence[str]) -> bytes:
+def seal(before: Any, texts: Sequence[str]) -> bytes:
     """The bytes of these lines, with a seal on the last one. `before`: the hashlib object of all bytes before them,
     which is not changed."""
     data = "".join(texts).encode()

@@ -145,7 +145,7 @@ class Writer:
                     raise RecordError(f"what is to be written to {self.path} is {error}") from None
         if not lines:
             return
-        data = sealing.sealed(self._held.written, lines)
+        data = sealing.seal(self._held.written, lines)
         start, whole = self._file.tell(), data
         self._uncounted = start, start + len(whole)
         try:

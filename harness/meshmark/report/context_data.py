@@ -195,7 +195,7 @@ def _place(place: str, releases: Sequence[history.Release]) -> dict[str, Any]:
 
 def _growth(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The growth series: for each quantity, its values and the theory over numbers of devices."""
-    every = curves.grouped(lines) if lines else []
+    every = curves.group_lines(lines) if lines else []
     faster = {(id(f.series), f.quantity) for f in curves.find_excess_growth(every)}
     found = []
     for one in every:

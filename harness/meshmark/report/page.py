@@ -110,13 +110,13 @@ def page(data: Mapping[str, Any]) -> str:
         css=safe((TEMPLATES / "page.css").read_text(encoding="utf-8")),
         js=safe(js),
         plot=[safe(text) for text in plot],
-        data=safe(embedded(data)),
+        data=safe(embed(data)),
         runs=data["runs"],
     )
     return made
 
 
-def embedded(data: Mapping[str, Any]) -> str:
+def embed(data: Mapping[str, Any]) -> str:
     """The data as JSON that can't end a script element or be read as markup."""
     text = json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False, ensure_ascii=False)
     for character in "<>&\u2028\u2029":

@@ -229,7 +229,7 @@ def _release(text: str) -> tuple[int, ...]:
 
 def _expired(release: str, newest: str) -> bool:
     try:
-        return results.expired(release, newest)
+        return results.is_expired(release, newest)
     except BadInput:  # it is not a release number
         return False
 

@@ -134,7 +134,7 @@ def key_of(case: str, cadence: str) -> str:
     return case if cadence == "isolated" else f"{case} ({cadence})"
 
 
-def planned(looks: Sequence[int], cases: int, least: float, earlier: int = 0) -> Rule:
+def plan_looks(looks: Sequence[int], cases: int, least: float, earlier: int = 0) -> Rule:
     """The rule for this many cases, with the given looks, or with enough pairs if there are none.
 
     CompareError if the given looks can find nothing. least: the smallest change that is reported, 0.03 is 3 percent.
@@ -273,7 +273,7 @@ class Comparison:
                 self.left_out[key] = "; ".join(whys)
             self.figures.setdefault(key, {})
         if self.keys:
-            self.rule = planned(self.looks, len(self.keys), self.least, self.earlier)
+            self.rule = plan_looks(self.looks, len(self.keys), self.least, self.earlier)
         return find_counter_differences(self.sides["A"].counters, self.sides["B"].counters)
 
     def _first(self, side: Side, line: Mapping[str, Any]) -> None:

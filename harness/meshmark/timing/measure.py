@@ -398,7 +398,7 @@ def _exchanged(found: Sequence[Collective]) -> Counter[str]:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def pause_collector() -> Iterator[None]:
     """Turn the garbage collector off inside this context, as timeit does."""
     was = gc.isenabled()
     gc.collect()
@@ -437,7 +437,7 @@ def sample_in_rounds(timers: Sequence[Timer], budget: Budget, rng: random.Random
     order = list(range(len(timers)))
     calls = [getattr(timer, "count", 1) for timer in timers]
     with ExitStack() as stack:
-        stack.enter_context(undisturbed())
+        stack.enter_context(pause_collector())
         for timer in timers:  # warm up, no longer than a tenth of the budget
             until = perf_counter() + budget.seconds / 10
             for _ in range(10):

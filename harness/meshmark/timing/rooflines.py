@@ -197,7 +197,7 @@ class Rooflines:
         case = record.get("case", "")
         if case not in self._traffic:
             try:
-                self._traffic[case] = theory.owed(cases.find(case, len(self.devices)))
+                self._traffic[case] = theory.owed_traffic(cases.find(case, len(self.devices)))
             except (BadInput, ValueError):  # not in this table
                 self._traffic[case] = None
         return self._traffic[case]

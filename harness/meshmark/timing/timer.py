@@ -126,7 +126,7 @@ def doubts() -> str:
     return ""
 
 
-def untimed(lines: Sequence[dict[str, Any]], why: str) -> None:
+def mark_untimed(lines: Sequence[dict[str, Any]], why: str) -> None:
     """Remove the times from the lines of a cell, because they cannot be trusted."""
     for line in lines:
         for name in OF_SAMPLES:
@@ -201,7 +201,7 @@ class Timing:
                     if p.program is not None:
                         lines.append(self.on_device(p))
         if lines and (why := self.clock.problem() or doubts()):
-            untimed(lines, why)
+            mark_untimed(lines, why)
         if lines:
             lines[-1]["seconds"] = round(perf_counter() - start, 6)
         return lines
