@@ -4,6 +4,9 @@
 The timer is that of `faulthandler.dump_traceback_later`: a native thread that needs no GIL, so it also ends code that
 holds the GIL or never returns. Time in which the threads of a case wait for a processor does not count: another thread
 looks every few seconds how much of the time was work (`Starvation`), and sets the timer anew.
+
+Some cases compile dozens of small programs. The deadline is that of one program, so it starts anew when the next one is
+compiled (`go_on`). All of a case's programs together take a bounded time.
 """
 
 from __future__ import annotations
@@ -25,6 +28,12 @@ LOOK = 2.0
 
 FREE = 0.9
 """The least share of the passing time that is work on a quiet machine. Its timer is left alone."""
+
+MANY = 6
+"""The most deadlines that a case of many programs may take together."""
+
+SOON = 1.0
+"""Seconds of a program within which the timer need not be set anew."""
 
 SOONEST = 0.1
 """The least number of seconds after which a watchdog can be set to end a process."""
@@ -49,10 +58,13 @@ class Watchdog:
     """Tells how much of the passing time counts towards the deadline."""
     _watching: threading.Lock = field(default_factory=threading.Lock)
     _limit: float = 0.0
-    """Seconds of work that the present case may take; 0 between cases."""
+    """Seconds of work that one program of the present case may take; 0 between cases."""
+    _started: float = 0.0
+    """When the present case began."""
     _began: float = 0.0
+    """When the present program of it began."""
     _worked: float = 0.0
-    """Seconds of work of the present case until the last look."""
+    """Seconds of work of the present program until the last look."""
     _share: float = 1.0
     """The share of the passing time that was work, at the last look."""
     _looking: bool = False
@@ -67,7 +79,8 @@ class Watchdog:
             self._looking = True
             threading.Thread(target=self._look, name="meshmark-starvation", daemon=True).start()
         with self._watching:
-            self._limit, self._began, self._worked = seconds or self.seconds, time.monotonic(), 0.0
+            self._limit, self._started = seconds or self.seconds, time.monotonic()
+            self._began, self._worked = self._started, 0.0
             self._arm()
         try:
             with offspring.ended_after():
@@ -75,6 +88,15 @@ class Watchdog:
         finally:
             self.rest()
             self.silent(containment.BETWEEN)
+
+    def go_on(self) -> None:
+        """A program of the present case was compiled: what follows has a deadline of its own, unless the case has taken
+        too long already."""
+        now = time.monotonic()
+        with suppress(OSError, ValueError), self._watching:
+            if now - self._began > SOON and now - self._started < (MANY - 1) * self._limit:
+                self._began, self._worked = now, 0.0
+                self._arm()
 
     def rest(self) -> None:
         """Watch the present case no more."""
@@ -98,7 +120,7 @@ class Watchdog:
             before = now
 
     def _count_work(self, passed: float, looked: float) -> None:
-        """Count the work of the present case since the last look, or since the case began.
+        """Count the work of the present program since the last look, or since it began.
 
         passed, looked: the seconds since the later one of these, and since the last look.
         """

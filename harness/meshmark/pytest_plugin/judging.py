@@ -71,6 +71,8 @@ def judge_case(pytestconfig: pytest.Config) -> Iterator[Callable[[Trial], list[L
     if rank:
         devices_here = ranks.in_order(devices_here)
         rank.agree_deadline(containment.stretched(pytestconfig.getoption("deadline"), compiling))
+    elif watchdog:  # ranks wait for each other during one deadline
+        jax.monitoring.register_event_duration_secs_listener(after_compiling(watchdog.go_on))
     unchanged(facts)
     prove()  # only after the devices exist: starting a backend earlier would use the first device only
     judge = Judge(
@@ -96,6 +98,20 @@ def judge_case(pytestconfig: pytest.Config) -> Iterator[Callable[[Trial], list[L
     yield run
     prove()  # a case may have changed what the judge uses
     unchanged(facts)
+
+
+COMPILED = "/jax/core/compile/backend_compile_duration"
+"""The event that JAX reports after each compilation."""
+
+
+def after_compiling(act: Callable[[], None]) -> Callable[..., None]:
+    """A listener of JAX's events that acts after each compilation."""
+
+    def listen(event: str, duration: float, **_: str | int) -> None:
+        if event == COMPILED:
+            act()
+
+    return listen
 
 
 OF_COMPILERS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from meshmark.core.text import names
-from meshmark.devices import containment
+from meshmark.devices import containment, watchdog
 from meshmark.levels.expectations import Expectations
 from meshmark.operations import choosing
 from meshmark.operations.selection import Selection
@@ -103,7 +103,8 @@ def add_options(parser: pytest.Parser) -> None:
         type=float,
         default=containment.DEADLINE,
         metavar="SECONDS",
-        help="a case that takes longer is a hang; stretched if the backend's first compile takes more than"
+        help="a case is a hang if one of its programs takes longer (or all of them"
+        f" {watchdog.MANY} times as long); stretched if the backend's first compile takes more than"
         f" {containment.BRISK:.0f} s; seconds in which the case waits for a processor do not count"
         f" (default {containment.DEADLINE:.0f})",
     )
