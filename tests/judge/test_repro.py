@@ -122,18 +122,29 @@ def one_mode_of_each():
     return [found[turn % len(found)] for turn, found in enumerate(by_operation.values())]
 
 
-@pytest.mark.parametrize("case", one_of_each() if SLOW else [], ids=lambda case: case.id)
+UNSCRIPTED = ("varying_result", "explicit_array")
+"""Operations without a script that stands alone (docs/limits.md)."""
+
+DEVIATING = "fill=subnormal|^top_k/.*fill="
+"""Cases whose scripts show what a device may do: it may flush subnormals (docs/limits.md)."""
+
+
+def scripted():
+    return [
+        case
+        for case in one_of_each()
+        if case.operation.name not in UNSCRIPTED and not re.search(DEVIATING, case.id)
+    ]
+
+
+@pytest.mark.parametrize("case", scripted() if SLOW else [], ids=lambda case: case.id)
 def test_every_operation_in_every_mode(run, tmp_path, case):
     done = run(script(case, 8), tmp_path)
-    refused = re.search("NotImplementedError|UNIMPLEMENTED", done.stderr)
+    refused = re.search("NotImplementedError|UNIMPLEMENTED|ModuleNotFoundError|: pip install", done.stderr)
     unsupported = bool(case.cell.capabilities) and refused
     issues = known_issues.load(jax.__version__, jax.default_backend())
     known = any(issue.covers(case.id) for issue in issues)  # the script shows the listed failure
     assert done.returncode == 0 or unsupported or known, done.stdout + done.stderr
-
-
-UNSCRIPTED = ("varying_result", "explicit_array")
-"""Operations without a script that stands alone (docs/limits.md)."""
 
 
 def test_every_script_can_be_made_and_imports_jax_and_what_it_brings_alone():

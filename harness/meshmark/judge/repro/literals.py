@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
-from collections.abc import Sequence
+import tokenize
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -21,7 +23,27 @@ INLINE = 32
 def unparse(node: Any) -> str:
     """The source of a syntax tree, with strings in double quotes."""
     text = ast.unparse(ast.fix_missing_locations(node))
-    return re.sub(r"(?<![\w\"'])'([^'\"\\\n]*)'", r'"\1"', text)
+    # By token, since a quotation mark may stand inside of a string.
+    changed = {t.start: f'"{t.string[1:-1]}"' for t in _tokens(text) if _is_plain(t.string)}
+    lines = text.splitlines(keepends=True)
+    for (row, column), new in changed.items():  # as long as before
+        lines[row - 1] = lines[row - 1][:column] + new + lines[row - 1][column + len(new) :]
+    return "".join(lines)
+
+
+def _tokens(text: str) -> Iterator[tokenize.TokenInfo]:
+    """The strings of a text, those inside of an f-string aside: before Python 3.12 these need the other quotes."""
+    depth = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        kind = tokenize.tok_name[token.type]
+        depth += (kind == "FSTRING_START") - (kind == "FSTRING_END")
+        if kind == "STRING" and not depth:
+            yield token
+
+
+def _is_plain(string: str) -> bool:
+    """Whether a string in single quotes stays the same in double quotes."""
+    return re.fullmatch(r"'[^'\"\\\n]*'", string) is not None
 
 
 def bracketed(text: str) -> str:

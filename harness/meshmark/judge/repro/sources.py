@@ -8,6 +8,7 @@ no JAX backend.
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import symtable
 import sys
@@ -98,13 +99,16 @@ def _end(node: Any) -> tuple[int, int]:
 
 @cache
 def unannotated(text: str) -> str:
-    """The source of one statement without docstrings and without the annotations of functions and variables; those
-    in the body of a class stay, since dataclasses read them."""
+    """The source of one statement without docstrings and without the annotations of functions and variables. Those in
+    the body of a class become strings, since dataclasses read them, and a class may name itself there."""
     tree = ast.parse(text)
     fields = {id(n) for c in ast.walk(tree) if isinstance(c, ast.ClassDef) for n in c.body}
     edits: list[Edit] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.AnnAssign) and id(node) not in fields and node.value is not None:
+        if isinstance(node, ast.AnnAssign) and id(node) in fields:
+            if "ClassVar" not in (said := ast.unparse(node.annotation)):
+                edits.append((_start(node.annotation), _end(node.annotation), repr(said)))
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
             edits.append((_end(node.target), _end(node.annotation), ""))
         elif isinstance(node, ast.FunctionDef):
             edits.append((_start(node), _signature_end(text, node), _signature(node)))
@@ -235,8 +239,9 @@ class Bundle:
         return self._resolved(text, "", "", sys.modules[function.__module__], closure_of(function)).strip()
 
     def _claim(self, key: Any, name: str, prefix: str) -> str:
+        """A free name. A definition does not hide one of Python's own, such as slice, which others may use."""
         taken = self._names.values()
-        while name in taken or name in self._reserved:
+        while name in taken or name in self._reserved or (prefix and hasattr(builtins, name)):
             name = f"{prefix.strip('<>')}_{name}"
         self._names[key] = name
         return name
