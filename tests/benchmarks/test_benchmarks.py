@@ -214,21 +214,25 @@ def disagree(theirs, ours) -> bool:
 
 
 def test_figures_agree_with_the_core(tmp_path):
-    """For the same compiled objects, in turns; again where the machine is too busy to tell 15 percent."""
+    """For the same compiled objects, in turns. Again in a new process where they differ: one process may place its
+    buffers badly, and a busy machine disturbs one of the tools."""
     ids = ["--operations", "all_gather,reshard", "--modes", "auto", "--meshes", "1", "--sizes", "1MiB"]
-    medians: dict[str, list[tuple[float, float]]] = {}
+    agreeing: dict[str, bool] = {}
     for _ in range(4):
         code, said = pytest_run(tmp_path, "--benchmark-only", *ids, plugin=BESIDE, seconds=0.06)
         assert code == 0, said
+        medians: dict[str, list[tuple[float, float]]] = {}
         for case, theirs, ours in json.loads((tmp_path / "beside.json").read_text()):
             medians.setdefault(case, []).append((theirs, ours))
-        if all(statistics.ratio(*zip(*pairs, strict=True)).relative < 0.15 for pairs in medians.values()):
-            break
-    assert len(medians) >= 2
-    for case, pairs in medians.items():
-        theirs, ours = zip(*pairs, strict=True)
-        print(case, len(pairs), statistics.ratio(theirs, ours))
-        found = statistics.ratio(theirs, ours)
-        assert not disagree(theirs, ours), (case, found)
-        planted = 1.5 * found.high / found.low  # a busy machine can tell no less
-        assert disagree([planted * t for t in theirs], ours) and disagree([t / planted for t in theirs], ours)
+        assert len(medians) >= 2
+        for case, pairs in medians.items():
+            theirs, ours = zip(*pairs, strict=True)
+            found = statistics.ratio(theirs, ours)
+            print(case, len(pairs), found)
+            agreeing[case] = agreeing.get(case, False) or not disagree(theirs, ours)
+            planted = 1.5 * found.high / found.low  # a busy machine can tell no less
+            for factor in (planted / found.value, 1 / planted / found.value):
+                assert disagree([factor * t for t in theirs], ours), (case, found)
+        if all(agreeing.values()):
+            return
+    raise AssertionError(f"in each of four processes the figures differ: {agreeing}")
