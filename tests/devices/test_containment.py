@@ -108,6 +108,17 @@ def test_records_of_a_crash_hold_no_paths(troubles):
     assert "operations.py" in Path(f"{troubles[1]}.stderr").read_text(), "the raw text is kept beside them"
 
 
+def test_a_case_of_many_programs_is_no_hang(tmp_path):
+    path = tmp_path / "records.jsonl"
+    with Run(
+        *ON_ONE_MESH, "-n", "1", "--deadline", "3.5", "--record", path, MESHMARK_TROUBLE="compiles_in_turn"
+    ) as run:
+        run.finish()
+    assert run.code == 0, run.output
+    (line,) = [line for line in lines(path) if line.get("mode") == "manual" and "seconds" in line]
+    assert line["seconds"] > 6 and set(verdicts(path).values()) == {"pass"}
+
+
 # ------------------------------------------------------------------------------------------ interruptions
 
 

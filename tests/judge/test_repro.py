@@ -61,6 +61,9 @@ SAMPLE = {
     "infinities in rounded results": ("mlp", "auto", lambda c: is_rounded(c) and "fill=inf" in c.id),
     "NaN in rounded results": ("attention", "manual", lambda c: is_rounded(c) and "fill=nan" in c.id),
     "a reference that gives a tuple of one": ("pswapaxes_gradient", "auto"),
+    "the name of a builtin": ("slice", "manual"),
+    "a quotation mark in a pattern": ("refusal", "host", lambda c: "longer_spec" in c.id),
+    "a class that names itself": ("small_rule", "host", lambda c: "collectives_refused" in c.id),
     "stacks of blocks": ("psum_scatter", "pmap"),
     "no argument": ("axis_index", "manual"),
     "64 bits": ("pmax", "pjit", lambda c: c.cell.request.dtype == "float64"),
@@ -126,15 +129,12 @@ UNSCRIPTED = ("varying_result", "explicit_array")
 """Operations without a script that stands alone (docs/limits.md)."""
 
 DEVIATING = "fill=subnormal|^top_k/.*fill="
-"""Cases whose scripts show what a device may do: it may flush subnormals (docs/limits.md)."""
+"""Cases whose scripts may end with a difference, since a device may flush subnormals, and one deviation of top_k is
+committed (docs/limits.md)."""
 
 
 def scripted():
-    return [
-        case
-        for case in one_of_each()
-        if case.operation.name not in UNSCRIPTED and not re.search(DEVIATING, case.id)
-    ]
+    return [case for case in one_of_each() if case.operation.name not in UNSCRIPTED]
 
 
 @pytest.mark.parametrize("case", scripted() if SLOW else [], ids=lambda case: case.id)
@@ -144,7 +144,8 @@ def test_every_operation_in_every_mode(run, tmp_path, case):
     unsupported = bool(case.cell.capabilities) and refused
     issues = known_issues.load(jax.__version__, jax.default_backend())
     known = any(issue.covers(case.id) for issue in issues)  # the script shows the listed failure
-    assert done.returncode == 0 or unsupported or known, done.stdout + done.stderr
+    deviates = re.search(DEVIATING, case.id) and "DIFFERENT: " in done.stdout
+    assert done.returncode == 0 or unsupported or known or deviates, done.stdout + done.stderr
 
 
 def test_every_script_can_be_made_and_imports_jax_and_what_it_brings_alone():

@@ -293,6 +293,14 @@ LOST = (
 )
 """Ways to lose a verdict on its way; only where MESHMARK_TROUBLE names them."""
 
+
+def compiles_in_turn():
+    """Three programs of two seconds each; only where MESHMARK_TROUBLE names it."""
+    for number in range(3):
+        time.sleep(2)
+        jax.jit(lambda x, number=number: x + number).lower(1.0).compile()
+
+
 CRASHES = (abort, segmentation_fault, killed, leaves)
 HANGS = (spin, sleep_with_the_gil, sleep_without_the_gil)
 
@@ -301,7 +309,7 @@ if "MESHMARK_SLOW" in os.environ:
     classes = [make(slow, f"slow{number}") for number in range(SLOW)]
 else:
     classes = [*map(make, CRASHES + HANGS), Deadlock]
-    classes += [make(one) for one in LOST if one.__name__ in asked]
+    classes += [make(one) for one in (*LOST, compiles_in_turn) if one.__name__ in asked]
 for cls in classes:
     if not asked or cls.name in asked or "start" in asked:
         OPERATIONS[cls.name] = cls()
