@@ -55,6 +55,7 @@ def load_families() -> None:
         "unreduced_values",
         "varying_results",
         "batches",
+        "words",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

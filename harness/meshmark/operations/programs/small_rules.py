@@ -39,6 +39,7 @@ from meshmark.operations.programs.rules_of_storage import RULES_OF_STORAGE
 from meshmark.operations.programs.rules_of_types import RULES_OF_TYPES
 from meshmark.operations.programs.rules_of_uses import RULES_OF_USES
 from meshmark.operations.programs.rules_of_values import RULES_OF_VALUES
+from meshmark.operations.programs.rules_of_words import RULES_OF_WORDS
 
 SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_REFUSAL,
@@ -65,6 +66,7 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_BATCHES,
     **RULES_OF_RESULTS,
     **RULES_OF_CORNERS,
+    **RULES_OF_WORDS,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
