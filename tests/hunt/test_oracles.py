@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 from meshmark.hunt import oracles
 from meshmark.hunt.building import Builder
 from meshmark.hunt.program import Body, Input, Node, Program, Transform
+from meshmark.hunt.values import dtype_of
 
 COUNT = {"kind": "count"}
 
@@ -101,6 +102,24 @@ def test_a_rounding_is_no_difference_and_a_lost_row_is_one(monkeypatch):
             lambda p, mode, change=change: [jax.device_put(change(oracles.compute_truth(p).results[0]))],
         )
         assert len(oracles.judge(rounded, ("auto",))) == expected
+
+
+def test_special_values_are_compared_even_where_sums_may_round():
+    """Infinity less infinity is NaN, which is no error of a result that holds it; a lost NaN is one."""
+    for dtype in ("float32", "bfloat16", "float16"):
+        right = np.array([np.nan, np.inf, -np.inf, 3000.0]).astype(dtype_of(dtype))
+        assert not oracles._wrong(right.copy(), right, 1.0).any()
+        for lost in ([0.0, np.inf, -np.inf, 3000.0], [np.nan, -np.inf, -np.inf, 3000.0]):
+            assert oracles._wrong(np.array(lost).astype(right.dtype), right, 1.0).sum() == 1
+
+
+def test_integers_that_wrap_are_not_held_to_numpy():
+    """Its sums of narrow integers are wider."""
+    inputs = (Input((8,), "int8", (("x",),), {"kind": "bits", "seed": 1}),)
+    whole = Program((("x", 2),), inputs, (Node("jnp.cumsum", ({"v": 0},)),), (1,), (None,))
+    assert whole.whole_range and oracles.judge(whole, ("auto", "numpy")) == []
+    with pytest.raises(oracles.Inapplicable):
+        oracles.compare_with_definition(whole, oracles.compute_truth(whole), False)
 
 
 def test_a_derivative_that_equal_elements_share_is_rounded():

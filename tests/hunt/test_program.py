@@ -6,10 +6,12 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from meshmark.hunt.generator import draw
 from meshmark.hunt.program import Input, Node, Program, ProgramError, from_json, prune, to_json
+from meshmark.hunt.values import make_array
 
 SLICED = Program(
     (("x", 2),),
@@ -30,6 +32,20 @@ def test_another_process_draws_the_same():
     code = "from meshmark.hunt.generator import draw; print(*(draw(3, n).name for n in range(12)))"
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert there.split() == [draw(3, n).name for n in range(12)]
+
+
+def test_integers_have_all_bits_at_random_and_numbers_are_distinct():
+    """A partitioner that loses high bits, or swaps equal rows, shows only then."""
+    every = {"int8", "uint8", "int16", "uint16", "int32", "uint32"}
+    for dtype in every:
+        drawn = make_array(Input((4096,), dtype, ((),), {"kind": "bits", "seed": 3}))
+        info = np.iinfo(dtype)
+        assert drawn.min() < info.min + (info.max - info.min) / 100 and drawn.max() > 0.99 * info.max
+    flat = make_array(Input((5, 8), "float32", ((), ()), {"kind": "distinct", "low": -20, "seed": 3})).ravel()
+    assert sorted(flat.tolist()) == list(range(-20, 20)) and flat.tolist() != sorted(flat.tolist())
+    inputs = [i for n in range(400) for i in draw(3, n).inputs]
+    assert {i.dtype for i in inputs if i.fill["kind"] == "bits"} == every
+    assert sum(i.fill["kind"] == "distinct" for i in inputs) > len(inputs) / 8
 
 
 def test_seeds_differ():

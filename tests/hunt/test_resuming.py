@@ -27,7 +27,7 @@ from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.e2e
 
-SEED = 6
+SEED = 21
 """Two of its programs crash, and so share a group without being made smaller twice."""
 NUMBER = 12
 FAULTS = {"lax.pad": "values", "jnp.reshape": "values", "jnp.roll": "crash"}
@@ -178,6 +178,22 @@ def test_kept_findings_are_whole_known_afterwards_and_never_written_over(hunted,
     assert findings.read_finding(store / kept[0].name).title == "A better title" and len(
         findings.read_findings(store)
     ) == len(kept)
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "broken", "/proc/nowhere"])
+def test_a_store_that_can_not_be_written_is_refused_before_the_hunt(hunted, tmp_path, place):
+    (tmp_path / "file").write_text("no store")
+    (tmp_path / "broken" / "one").mkdir(parents=True)
+    (tmp_path / "broken" / "one" / "finding.json").write_text("{")
+    record = tmp_path / "record.jsonl"
+    code, said, judged = hunted("--keep", tmp_path / place, "--record", record)
+    assert code == 2 and "Traceback" not in said and not judged and not record.exists(), said
+
+
+@pytest.mark.parametrize("option", ["--keep", "--record", "--resume"])
+def test_a_replay_writes_nothing(hunted, tmp_path, option):
+    code, said, _ = hunted("--replay", "reshard-onto-one-dimension", option, tmp_path / "x")
+    assert code == 2 and f"{option}: a replay of one finding writes nothing" in said
 
 
 def test_two_groups_of_one_name_are_two_findings(tmp_path):

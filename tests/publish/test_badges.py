@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from meshmark.core.errors import BadInput
+from meshmark.levels.interpreted import Interpreted
 from meshmark.levels.statements import Statement
 from meshmark.publish import badges
 from meshmark.publish.review import Review
@@ -57,6 +58,18 @@ def test_a_badge_says_level_release_devices_and_date():
 def test_what_is_refused_or_compiled_only_gets_none(wrong, tmp_path):
     assert badges.spell_badge(review(**wrong)) == ""
     assert badges.write_badges([review(**wrong)], tmp_path) == [] and not list(tmp_path.iterdir())
+
+
+def test_numbers_that_were_interpreted_say_so():
+    def badge(*counts):
+        found = tuple(Interpreted(f"L{k}", cases, passed, 0) for k, (cases, passed) in enumerate(counts))
+        compiled = statement(virtual=False, topology="v5e:2x4", met="")
+        return badges.spell_badge(review(statement=dataclasses.replace(compiled, interpreted=found)))
+
+    said = "JAX 0.12.0.1 · compiled for v5e:2x4 · 2026-11-20"
+    assert badge((40, 40), (900, 900), (950, 949)) == f"L1 interpreted · {said}"
+    assert badge((40, 39), (900, 900)) == "", "a lower level is not whole"
+    assert badge((0, 0)) == "", "no case counts for nothing"
 
 
 def test_the_file_is_an_image_and_hostile_names_are_text(tmp_path):

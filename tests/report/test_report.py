@@ -474,3 +474,17 @@ def test_the_same_file_twice_is_taken_once(source, tmp_path):
     found = report.find_records([tmp_path])
     assert len(found.sources) == 1 and "the same file as a.jsonl" in found.notes[0]
     assert found.notes[1].startswith("1 of 1 record files, such as a.jsonl: no closing line")
+
+
+def test_an_opened_report_needs_no_folder(source, tmp_path, monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr("webbrowser.open", lambda place: seen.append(place) or True)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert cli.main(["report", str(source / "new.jsonl"), "--open"]) == 0
+    (page,) = tmp_path.glob("meshmark-report-*/index.html")
+    assert seen == [page.as_uri()]
+    for options in ([], ["--check", "--open"]):
+        capsys.readouterr()
+        assert cli.main(["report", str(source / "new.jsonl"), *options]) == 2
+        error = capsys.readouterr().err
+        assert "Name its folder: --output DIR" in error and error.count("\n") == 1

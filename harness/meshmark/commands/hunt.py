@@ -128,6 +128,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Hunt, or replay one finding; returns 1 if a finding is new, or if the replayed one still occurs."""
     if arguments.record and arguments.resume:
         raise BadInput("--record and --resume name one file each: --resume appends to the file that it names")
+    if arguments.replay and (
+        given := [f"--{n}" for n in ("record", "resume", "keep") if getattr(arguments, n)]
+    ):
+        raise BadInput(
+            f"{', '.join(given)}: a replay of one finding writes nothing; leave it out, or --replay"
+        )
     if arguments.yields:
         return show_yields(arguments.yields, arguments.known)
     if rank := ranks.coordinates(os.environ, **of_ranks(arguments)):
@@ -143,6 +149,8 @@ def hunt_here(arguments: argparse.Namespace, against: environments.Environment |
     settings = replace(settings, against=against)
     hunt = Hunt(arguments.seed, settings, _weights(arguments), meshes, arguments.shrink, arguments.oracles)
     hunt.known = _read_known(arguments.known, note)
+    if arguments.keep:
+        findings.prepare_store(arguments.keep)
     hunt.resume(_open(hunt, arguments, 0 if settings.topology else settings.devices))
     try:
         hunt.run(arguments.minutes, _workers(arguments.workers, settings.backend), note, arguments.programs)

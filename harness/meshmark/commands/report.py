@@ -6,9 +6,12 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
+import tempfile
 import webbrowser
+from pathlib import Path
 
 from meshmark.commands.arguments import path
+from meshmark.core.errors import BadInput
 from meshmark.core.text import printable
 from meshmark.report import report, report_check
 
@@ -25,9 +28,8 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--output",
         type=path,
-        required=True,
         metavar="DIR",
-        help="where the report is written, or where it is (with --check)",
+        help="where the report is written, or where it is (with --check); with --open by default a new temporary folder",
     )
     add.add_argument(
         "--check",
@@ -54,11 +56,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _write_report(arguments: argparse.Namespace) -> int:
+    if arguments.output is None and (arguments.check or not arguments.open):
+        raise BadInput("where is the report? Name its folder: --output DIR")
     found = report.find_records(arguments.records)
     for line in (*found.notes, *found.problems):
         print(f"meshmark: {printable(line[:500])}", file=sys.stderr)
     code = 2 if found.problems else 0
     texts = report.make_report(found.sources, found.beside, arguments.long)
+    if arguments.output is None:  # the browser reads it after this command has ended, so it stays
+        arguments.output = Path(tempfile.mkdtemp(prefix="meshmark-report-"))
     if arguments.check:
         checked = report_check.check_report(texts, arguments.output)
         print(f"compared {checked.how}")

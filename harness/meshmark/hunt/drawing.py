@@ -15,7 +15,7 @@ from meshmark.hunt.program import Input, Node
 T = TypeVar("T")
 
 REALS = ("float32", "bfloat16", "float16", "float64")
-INTS = ("int32", "uint8", "int8", "uint32", "int64")
+INTS = ("int32", "uint8", "int8", "int16", "uint16", "uint32", "int64")
 
 
 class Miss(Exception):

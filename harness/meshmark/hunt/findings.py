@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -180,10 +181,23 @@ def choose_free_name(name: str, store: Path) -> str:
     return next(n for n in names if not (store / n).exists())
 
 
+def prepare_store(store: Path) -> None:
+    """Make a store's directory if it is missing; FindingError if no finding can be written into it, or if one that is
+    there can't be read."""
+    require_directory(store)
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=store):
+            pass
+    except OSError as error:
+        raise FindingError(f"can't write into {store}: {error.strerror}; name another directory") from None
+    read_findings(store)
+
+
 def require_directory(store: Path) -> None:
     """FindingError if a store is one file, into which no finding can be written."""
     if store.is_file():
-        raise FindingError(f"{store} is one file: name a directory of findings to write into it (--known)")
+        raise FindingError(f"{store} is one file: name a directory of findings to write into it")
 
 
 def write_finding(finding: Finding, script: str, report: str, store: Path) -> Path:

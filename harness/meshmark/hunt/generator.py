@@ -46,12 +46,20 @@ ALONE = (2, 4, 7, 8)
 SINGLE = ((1,), (1,), (1, 1), (1, 1, 1))
 """The meshes of one device."""
 
-X64, SPECIAL = 0.06, 0.06
-"""The share of programs with 64-bit types, and the share with special values (NaN, infinities, negative zero)."""
+X64, SPECIAL, WHOLE = 0.06, 0.06, 0.06
+"""The shares of programs with 64-bit types, with special values (NaN, infinities, negative zero), and with integers
+that have all bits at random."""
+
+DISTINCT, MOST_DISTINCT = 0.5, 80
+"""The share of inputs that have each number once, of those with at most so many elements. Larger ones would have
+numbers whose sums and products are soon too large to be exact."""
 
 MOVING = frozenset(("shape", "edge", "index"))
 """The families that only move elements, or add a few. Special values pass through them unchanged, so programs with
 special values use only these."""
+
+WRAPPING = MOVING | {"reduce", "cumulative", "sort", "dot", "collective", "uneven"}
+"""The families that are exact for integers of all bits, because sums and products wrap alike in every order."""
 
 TRANSFORMS = {"": 0.68, "vjp": 0.27, "jvp": 0.05}
 """The probability of each transform of the whole program."""
@@ -70,7 +78,7 @@ class Drawing:
     ) -> None:
         self.meshes = meshes or MESHES
         self.inexact = inexact
-        self.x64 = self.special = False
+        self.x64 = self.special = self.whole = False
         self.random = random.Random(f"{seed}/{number}")
         self.axes: tuple[tuple[str, int], ...] = ()
         self.inputs: list[Input] = []
@@ -120,16 +128,24 @@ class Drawing:
         Inputs may be added after operations; values are numbered at the end."""
         if len(self.inputs) >= 5:
             raise Miss
-        if self.special and fill is None and dtype == "float32":
-            fill = {"kind": "special", "seed": self.random.randint(0, 999)}
-        if fill is None:
+        size = math.prod(shape)
+        unsigned = dtype in ("uint8", "uint16", "uint32", "bool")
+        seed = self.random.randint(0, 999)
+        if self.special and fill is None and dtype in ("float32", "bfloat16", "float16"):
+            fill = {"kind": "special", "seed": seed}
+        elif self.whole and fill is None and dtype in INTS:
+            fill = {"kind": "bits", "seed": seed}
+        elif fill is None and size <= MOST_DISTINCT and self.random.random() < DISTINCT:
+            fill = {"kind": "distinct", "low": 0 if unsigned else -(size // 2), "seed": seed}
+        elif fill is None:
             reach = self.random.choice([3, 3, 9, 40])
-            low = 0 if dtype in ("uint8", "uint32", "bool") else -reach
-            fill = {"kind": "ints", "low": low, "high": reach, "seed": self.random.randint(0, 999)}
+            fill = {"kind": "ints", "low": 0 if unsigned else -reach, "high": reach, "seed": seed}
         below = 0
         if dtype in INTS:
             if fill["kind"] == "ints" and fill["low"] >= 0:
                 below = fill["high"] + 1
+            elif fill["kind"] == "distinct" and fill["low"] >= 0:
+                below = size
             elif fill["kind"] == "data" and min(fill["data"], default=0) >= 0:
                 below = max(fill["data"], default=0) + 1
         self.inputs.append(Input(shape, dtype, self.spec(shape), fill))
@@ -147,6 +163,7 @@ class Drawing:
             if (k.continuous or not self.rounded)
             and (manual or k.family != "collective")
             and (not self.special or k.family in MOVING)
+            and (not self.whole or (k.family in WRAPPING and not k.rounds))
         ]
         weights = [
             k.weight * self.weights.get(k.family, 1.0) * (4.0 if k.family == "collective" else 1.0)
@@ -257,15 +274,20 @@ class Drawing:
         self.axes = tuple(zip("xyz", shape, strict=False))
         share = self.random.random()
         self.x64, self.special = share < X64, X64 <= share < X64 + SPECIAL
+        self.whole = X64 + SPECIAL <= share < X64 + SPECIAL + WHOLE
         with jax.enable_x64(self.x64):
             return self.drawn()
 
     def drawn(self) -> Program:
         """Draw the inputs and operations, for the mesh and types that are drawn already."""
         level = Level(0, self.values, self.nodes, ())
-        usual = ["float32"] * 8 + ["int32"] * 3 + ["uint8", "bfloat16", "bool"]
-        wide = ["float64"] * 5 + ["int64"] * 3 + ["float32", "int32"]
-        kinds = wide if self.x64 else ["float32"] if self.special else usual
+        kinds = ["float32"] * 8 + ["int32"] * 3 + ["uint8", "int8", "int16", "bfloat16", "float16", "bool"]
+        if self.x64:
+            kinds = ["float64"] * 5 + ["int64"] * 3 + ["float32", "int32"]
+        elif self.special:
+            kinds = ["float32"] * 4 + ["bfloat16", "float16"]
+        elif self.whole:
+            kinds = ["int32"] * 3 + ["uint32", "uint8", "int8", "int16", "uint16"]
         for _ in range(self.random.choice([1, 1, 2])):
             self.fresh(self.shape(), self.random.choice(kinds))
         for _ in range(self.random.choice([1, 2, 2, 3, 3, 4, 5, 6])):

@@ -276,8 +276,8 @@ def turn_mesh(program: Program) -> Program:
 
 def compare_with_definition(program: Program, known: Truth, rounded: bool) -> Difference | None:
     """The difference between the unsharded program and NumPy; None if there is none. Inapplicable if the program has
-    special values or too large ones, or an operation without a definition."""
-    if program.special or known.largest >= EXACT:
+    special values, integers that may wrap or too large numbers, or an operation without a definition."""
+    if program.special or program.whole_range or known.largest >= EXACT:
         raise Inapplicable("no exact numbers")
     try:
         with jax.enable_x64(program.x64), np.errstate(all="ignore"):
@@ -439,11 +439,15 @@ def find_difference(known: Truth, found: Sequence[Any], mode: str, rounded: bool
 
 
 def _wrong(seen: np.ndarray, right: np.ndarray, allowed: float) -> np.ndarray:
-    if allowed == 0.0 or right.dtype.kind not in "fcV":
-        wrong = np.asarray(seen != right)
-        return wrong & ~(np.isnan(seen) & np.isnan(right)) if right.dtype.kind in "fc" else wrong
+    wrong = np.asarray(seen != right)
+    if right.dtype.kind not in "fcV":
+        return wrong
+    wrong &= ~(np.isnan(seen) & np.isnan(right))
+    if allowed == 0.0:
+        return wrong
     wide = np.complex128 if right.dtype.kind == "c" else np.float64
-    return np.asarray(~(np.abs(seen.astype(wide) - right.astype(wide)) <= allowed))
+    with np.errstate(invalid="ignore"):
+        return wrong & ~(np.abs(seen.astype(wide) - right.astype(wide)) <= allowed)
 
 
 LOST_NAN = "a NaN is lost"

@@ -114,6 +114,11 @@ class Program:
         return any(i.fill.get("kind") == "special" for i in self.inputs)
 
     @property
+    def whole_range(self) -> bool:
+        """Whether an input has all bits of its integers at random, so that sums and products of them wrap."""
+        return any(i.fill.get("kind") == "bits" for i in self.inputs)
+
+    @property
     def mesh_size(self) -> int:
         """The number of devices."""
         return math.prod(size for _, size in self.axes)

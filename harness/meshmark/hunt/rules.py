@@ -62,9 +62,9 @@ def _size_of_expression(expression: Any) -> int:
 
 
 def _rank_of_input(item: Input) -> int:
-    return {"count": 0, "data": 1, "ints": 2, "permutation": 2, "special": 3}[item.fill["kind"]] + (
-        item.dtype not in ("float32", "int32")
-    )
+    return {"count": 0, "data": 1, "ints": 2, "permutation": 2, "distinct": 2, "special": 3, "bits": 3}[
+        item.fill["kind"]
+    ] + (item.dtype not in ("float32", "int32"))
 
 
 def find_types(program: Program) -> list[Any]:
@@ -464,8 +464,8 @@ def simplify_inputs(program: Program) -> Iterator[Program]:
     for k, item in enumerate(program.inputs):
         if item.fill["kind"] != "count":
             yield _with_input(program, k, replace(item, fill={"kind": "count"}))
-        if item.fill["kind"] == "ints" and item.size <= 4:
-            data = make_array(item).astype(float).ravel().astype(int).tolist()
+        if item.fill["kind"] in ("ints", "distinct", "bits") and item.size <= 4:
+            data = [int(n) for n in make_array(item).ravel()]
             yield _with_input(program, k, replace(item, fill={"kind": "data", "data": data}))
         if item.fill["kind"] == "data":
             for j, n in enumerate(item.fill["data"]):

@@ -31,8 +31,9 @@ def make_array(item: Input) -> np.ndarray:
 
     {"kind": "count"}: 1, 2, 3 ... {"kind": "ints", "low", "high", "seed"}: random integers from low to high, both
     included. {"kind": "special", "seed"}: integers from -3 to 3, NaN, infinities and negative zero. {"kind":
-    "permutation", "seed"}: permutations of 0 .. n-1 along the last dimension. {"kind": "data", "data": [...]}: these
-    values.
+    "permutation", "seed"}: permutations of 0 .. n-1 along the last dimension. {"kind": "distinct", "low", "seed"}: the
+    integers from low on, each once, in random order. {"kind": "bits", "seed"}: all bits of integers at random. {"kind":
+    "data", "data": [...]}: these values.
     """
     dtype = dtype_of(item.dtype)
     size = math.prod(item.shape)
@@ -52,6 +53,11 @@ def make_array(item: Input) -> np.ndarray:
         at = ((bits >> np.uint64(16)) % np.uint64(len(SPECIAL) + 7)).astype(np.int64)
         numbers = np.array([*SPECIAL, *range(-3, 4)])[at]
         return numbers.astype(dtype).reshape(item.shape)
+    elif kind == "distinct":
+        order = np.argsort(random_bits(fill["seed"], np.arange(size, dtype=np.uint64)), kind="stable")
+        flat = order + fill["low"]
+    elif kind == "bits":
+        flat = random_bits(fill["seed"], np.arange(size, dtype=np.uint64)).view(np.int64)
     elif kind == "permutation":
         last = item.shape[-1]
         rows = [
@@ -60,7 +66,9 @@ def make_array(item: Input) -> np.ndarray:
         ]
         flat = np.concatenate(rows) if rows else np.zeros(0, np.int64)
     else:
-        raise ProgramError(f"unknown fill {kind!r}: choose from count, ints, special, permutation, data")
+        raise ProgramError(
+            f"unknown fill {kind!r}: choose from count, ints, special, permutation, distinct, bits, data"
+        )
     if dtype.kind == "b":
         return (flat % 2 == 0).reshape(item.shape)
     if dtype.kind == "c":

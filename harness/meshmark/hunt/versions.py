@@ -4,7 +4,7 @@
 import hashlib
 from pathlib import Path
 
-GENERATOR = 11
+GENERATOR = 12
 """The version of the generator. A change that gives another program for the same seed and number raises it."""
 
 SOURCES = (

@@ -98,6 +98,17 @@ class Statement:
         return highest
 
     @property
+    def interpreted_up_to(self) -> str:
+        """The highest level whose cases over all devices all pass by interpretation, as those of all lower levels do;
+        "" if there is none. It is not a level that is met: nothing ran."""
+        highest = ""
+        for one in self.interpreted:
+            if not one.cases or one.passed < one.cases:
+                break
+            highest = one.level
+        return highest
+
+    @property
     def counted(self) -> tuple[Standing, ...]:
         """The levels up to the highest one that is met."""
         return tuple(s for s in self.standings if s.must.level <= self.met)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """SVG badges of validated products: the level that is met, the release, the hardware, and the date.
 
-Only `meshmark validate` makes them, and only for an accepted product that meets a level. A compile-only product meets
-no level and gets no badge. A badge of virtual devices says so, because it is about JAX and not about hardware.
+Only `meshmark validate` makes them, and only for an accepted product that meets a level. A badge of virtual devices
+says so, because it is about JAX and not about hardware. A product that was only compiled meets no level and gets no
+badge; if the interpreter computed the numbers of a level's cases, and all pass, its badge says "interpreted".
 """
 
 from __future__ import annotations
@@ -28,7 +29,14 @@ def spell_badge(review: Review) -> str:
     """The text on the badge of a product; "" if it gets none, such as a product of which some answers were not computed
     again."""
     statement = review.statement
-    if review.complaints or review.left_out or statement is None or statement.topology or not statement.met:
+    if review.complaints or review.left_out or statement is None:
+        return ""
+    if statement.topology and statement.interpreted_up_to:
+        what = [f"{statement.interpreted_up_to} interpreted", f"JAX {plain(statement.jax)[:20]}"]
+        return " · ".join(
+            filter(None, [*what, f"compiled for {plain(statement.topology)[:40]}", review.measured])
+        )
+    if statement.topology or not statement.met:
         return ""
     kind = "virtual devices" if statement.virtual else plain(statement.device_kind)[:40]
     over = f"{statement.processes} processes, " if statement.processes > 1 else ""

@@ -10,7 +10,8 @@ function library() {  // Bokeh is in the page as text and starts when a chart co
 }
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const dark = () => { const t = document.documentElement.dataset.theme; return t ? t === "dark" : matchMedia("(prefers-color-scheme: dark)").matches; };
-const palette = () => dark() ? ["#6cb6ff", "#f0a35c", "#6fd3a6", "#e58fc8", "#e3d25a", "#b49cf5", "#ff8f80", "#9fb1c1"] : ["#0b5cad", "#b85a00", "#12805c", "#a33c84", "#8a7400", "#6a4fc4", "#b3261e", "#56636f"];
+// Told apart by people who see no red or no green, too: tests/report/test_colours.py
+const palette = () => dark() ? ["#6fe4ff", "#ef9d5f", "#6b9089", "#eeb4be", "#ebda59", "#b39af4", "#fe9889", "#9ba3c2"] : ["#1347c7", "#c35d04", "#167762", "#ac7954", "#703530", "#6e56b7", "#b1271f", "#555f79"];
 const MOST_SERIES = 8;
 const MARKERS = ["circle", "square", "triangle", "diamond", "inverted_triangle", "star", "hex", "plus"];
 const views = new Map(), drawn = new Map(), pending = new Map();

@@ -73,7 +73,7 @@ function drawGlance() {
         const square = draw("rect", { x: item.x, y, width: size, height: tall, rx: size > 6 ? 2 : 1, class: name });
         square.open = go_; square.said = `${item.name}, ${modesSeen[m]}: ${MEANING[V[v]]}`;
         marks.push(square);
-        if (size > 6 && (bad || V[v] === "known")) marks.push(draw("text", { x: item.x + size / 2, y: y + tall - 2, class: `g-mark${bad ? " g-mark-bad" : ""}` }, SYMBOL[V[v]]));
+        if (size > 6 && (bad || V[v] === "known")) marks.push(draw("text", { x: item.x + size / 2, y: y + tall - 2, class: `g-mark g-mark-${bad ? "bad" : "known"}` }, SYMBOL[V[v]]));
       }
     });
     const said = run.class === "compiled" ? `compiled, not run${computed ? `; numbers of ${count(computed)} interpreted` : ""}` : "pass";
