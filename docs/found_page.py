@@ -11,8 +11,8 @@ INTRODUCTION = """# Found by the hunt
 
 This page is made from `results/findings`. Each row is one root cause. [The hunt](hunt.md) drew a program that showed
 it, and shrank the program to a script that imports jax and numpy alone. `meshmark hunt --replay NAME` runs it again,
-on the JAX at hand. A case of the table found `mean-without-nan-of-bfloat16`, and its program was written by hand; so
-was every one of the last section.
+on the JAX at hand. Cases of the table found `mean-without-nan-of-bfloat16` and `cumulative-functions-of-one-array`,
+and their programs were written by hand; so was every one of the last section.
 
 The releases of a span had the same outcome wherever they were tried.
 """

@@ -21,6 +21,7 @@ TIMED_TEXTS = ("operation", "variant", "mode", "mesh", "dtype", "size", "cadence
 TIMED_NUMBERS = (
     *("median_s", "low_s", "high_s", "ratio", "ratio_low", "ratio_high", "busbw", "algbw", "flops_per_s"),
     *(f"{q}{end}" for q in ("p10", "p50", "p90", "p99") for end in ("_s", "_low_s", "_high_s")),
+    *("launch_skew_s", "wire_s", "skew_s"),
     *("nbytes", "intensity", "moved_bytes", "share", "wire_bytes", "temp_bytes"),
     *("processes", "samples", "devices"),
 )

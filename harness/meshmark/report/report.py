@@ -270,6 +270,12 @@ TAILS = ("p10", "p50", "p90", "p99")
 """The quantiles in the table, for the mode that the rate belongs to."""
 
 
+APART = {"launch_skew_s": "launch skew", "wire_s": "on the wire", "skew_s": "skew of ranks"}
+"""The columns of what makes up a time, for the mode that the rate belongs to; only where some time has it: in device
+cadence the time between the first and the last device's start, and the time from there on; over processes the median
+of the slowest rank's time less the fastest's."""
+
+
 def side_by_side(times: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """(header, rows): one row per cell and cadence."""
     cells: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
@@ -278,6 +284,7 @@ def side_by_side(times: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[li
         cells.setdefault(key, {})[t["mode"]] = t
     shown = [m for m in MODES if any(m in by for by in cells.values())]
     others = [m for m in shown if m not in ("manual", "host") and "manual" in shown]
+    apart = {key: name for key, name in APART.items() if any(t.get(key) for t in times)}
     rows = []
     for key, by in cells.items():
         best = by.get("manual") or next(iter(by.values()))
@@ -296,10 +303,11 @@ def side_by_side(times: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[li
             spell_time(best[f"{q}_s"]) + half_width(best, q) if good and best.get(f"{q}_s") else ""
             for q in TAILS
         ]
+        row += [spell_time(best[key]) if good and best.get(key) else "" for key in apart]
         row.append(_ratio(by.get(CONTROL)))
         rows.append(row)
     header = ["case", "S, B", "processes", *shown, *(f"{m}/manual" for m in others)]
-    header += ["bytes sent", "rate", "share of ceiling", *TAILS, "control"]
+    header += ["bytes sent", "rate", "share of ceiling", *TAILS, *apart.values(), "control"]
     return header, rows
 
 

@@ -15,6 +15,9 @@ function ceilings(points) {
   for (const t of points) if (t.share) { const value = Number((t.busbw / t.share).toPrecision(3)); if (!found.has(value)) found.set(value, t.share_of); }
   return [...found].sort(([a], [b]) => b - a).slice(0, 4);
 }
+// What makes up a time: in device cadence from the first device's start to the last one's, and from there on; over
+// processes from the fastest rank's end to the slowest one's.
+const APART = [["launch_skew_s", "launch skew"], ["wire_s", "on the wire"], ["skew_s", "skew of ranks"]];
 function drawSpeed() {
   if (!timed.length) { $("speed-note").textContent = "No times among these records."; for (let e = $("speed-note").nextElementSibling; e; e = e.nextElementSibling) e.hidden = true; return; }
   const m = fastMachine(), cadence = $("s-cadence").value, theme = dark() ? "d" : "l";
@@ -59,10 +62,11 @@ function drawSpeed() {
   });
   $("bw-table").replaceChildren(...!points.length ? [] : [el("p", { class: "soft small" }, every > MOST_SERIES ? `Drawn are ${MOST_SERIES} of ${every} series, those of most points: choose a mesh for others; the table has all. ` : "", "Bars are 95 % intervals, dashed lines the fit t = α + S / β (in the table with 95 % intervals where six processes give some), dotted lines the ceilings of the links that the groups can use. "), behind(grid("bw", `Bus bandwidth of ${op} on ${m.label}, ${cadence}`, [
     { name: "series", text: (t) => `${t.variant} · ${t.mesh} · ${t.dtype} · ${t.mode}`, value: (t) => `${t.variant} ${t.mesh} ${t.dtype} ${t.mode}` },
-    { name: "S", num: true, text: (t) => size(t.nbytes), value: (t) => t.nbytes }, { name: "time", num: true, text: (t) => spread(t.median_s, t.low_s, t.high_s), value: (t) => t.median_s },
+    { name: "S, bytes", num: true, text: (t) => count(t.nbytes), value: (t) => t.nbytes }, { name: "time", num: true, text: (t) => spread(t.median_s, t.low_s, t.high_s), value: (t) => t.median_s },
     { name: "bus bandwidth, GB/s", num: true, text: (t) => digits(t.busbw / 1e9) + width(t), value: (t) => t.busbw }, { name: "share of ceiling", num: true, text: share, value: (t) => t.share }, { name: "ceiling", text: (t) => t.share === null ? "" : t.share_of },
     { name: "fit α", num: true, text: (t) => { const f = fitOf(t); return f ? between((v) => seconds(v) || "0", f.alpha, f.alpha_ends) : ""; } }, { name: "fit β", num: true, text: (t) => { const f = fitOf(t); return f ? between((v) => v === null ? "no growth" : `${bytes(v)}/s`, f.beta, f.beta_ends) : ""; } },
     { name: "largest residual", num: true, text: (t) => { const f = fitOf(t); return f ? percent(f.worst) : ""; } },
+    ...APART.filter(([key]) => points.some((t) => t[key])).map(([key, name]) => ({ name, num: true, text: (t) => t[key] ? seconds(t[key]) : "", value: (t) => t[key] })),
   ], points)), provenance(m.timedRuns)]);
 
   const scaled = m.timedRuns.flatMap((r) => r.scaling.map((s) => ({ ...s, run: r }))).filter((s) => s.name.endsWith(`(${cadence})`)), few = [...scaled].sort((a, b) => b.points.length - a.points.length).slice(0, MOST_SERIES);
