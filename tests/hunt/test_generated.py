@@ -6,12 +6,18 @@ import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from docs import found_page
 from meshmark.hunt import findings
+from meshmark.hunt.generator import draw
+from meshmark.hunt.program import to_json
 from meshmark.hunt.versions import GENERATOR
+from meshmark.hunt.workers import Answer, Settings
+from meshmark.pytest_plugin import generated
+from tests.hunt.stubs import StubSlot
 
 NAME = "update-slice-past-the-edge"
 
@@ -63,6 +69,42 @@ def test_every_kept_finding_is_known_or_right():
     assert ended.returncode == 0, ended.stdout + ended.stderr
     for name in names:
         assert re.search(rf"generated/{re.escape(name)}\] (XFAIL|PASSED)", ended.stdout), name
+
+
+class WrongSlot(StubSlot):
+    """Every program is wrong, and right without one pass of XLA. Nothing smaller is."""
+
+    def judge(self, job, modes=("auto",)):
+        drawn = isinstance(job, dict) and "draw" in job
+        wrong = drawn or (isinstance(job, dict) and "without" not in job)
+        difference = {
+            "mode": "auto",
+            "kind": "numbers",
+            "what": "values",
+            "text": "3 of 8 differ",
+            "data": {},
+        }
+        program = to_json(draw(*job["draw"])) if drawn else None
+        return Answer([difference] if wrong else [], program=program, seconds=0.1)
+
+
+def test_a_drawn_program_has_the_group_that_a_hunt_gives_it():
+    """A guilty pass of XLA names the group there, so a known cause is known here too."""
+    item = generated.Generated("generated/v12/3/0", None, 3, 0)
+    with pytest.raises(pytest.fail.Exception) as failed:
+        generated._judge_drawn(WrongSlot(Settings()), item, {})
+    key = str(failed.value).split(": 3 of 8 differ")[0]
+    assert "right without" in key and "meshmark hunt --seed 3 --programs 1 --keep DIR" in str(failed.value)
+    with pytest.raises(pytest.xfail.Exception, match="known: a-cause"):
+        generated._judge_drawn(WrongSlot(Settings()), item, {key: "a-cause"})
+
+
+def test_a_finding_that_is_right_on_this_release_explains_no_failure(monkeypatch):
+    config = SimpleNamespace(getoption=lambda name: found_page.STORE)
+    name = "cumulative-functions-of-one-array"
+    for release, known in (("0.11.2", True), ("0.12.0.1", False)):
+        monkeypatch.setattr(generated, "version", lambda package, release=release: release)
+        assert (name in generated.known_here(config).values()) == known
 
 
 def test_a_store_without_findings_is_told(tmp_path):

@@ -29,8 +29,8 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         "--output",
         type=path,
         metavar="DIR",
-        help="where the report is written, or where it is (with --check). With --open it may be left out: a new temporary"
-        " folder",
+        help="where the report is written, or where it is (with --check). With --open it may be left out: a new"
+        " temporary folder",
     )
     add.add_argument(
         "--check",

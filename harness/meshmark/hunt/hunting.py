@@ -105,6 +105,8 @@ class Hunt:
     shrink_s: float = SHRINK_S
     oracles: str = "turns"
     """One of ORACLES."""
+    always_whole: bool = False
+    """Whether all programs are compiled with default options; else those that `is_light` names are not."""
     groups: dict[str, Group] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     before: int = 0
@@ -187,7 +189,7 @@ class Hunt:
             job["weights"] = dict(self.weights)
         if self.meshes:
             job["meshes"] = [list(shape) for shape in self.meshes]
-        if is_light(number, self.settings):
+        if self._is_light(number):
             job["light"] = True
         answer = slot.judge(job, modes)
         if halted():
@@ -238,7 +240,7 @@ class Hunt:
             return
         difference = differences[0]
         program = from_json(data)
-        light = is_light(number, self.settings)
+        light = self._is_light(number)
         if difference["kind"] == "hang" or WORDLESS.fullmatch(difference["what"]):
             again = slot.judge(shrinking.job(program, light), modes).differences
             if halted():
@@ -290,6 +292,9 @@ class Hunt:
             self.named[raw] = key
             self._add(key, number, line)
         tell(f"{number}: {key}" + (f" (known: {self.known[key]})" if key in self.known else ""))
+
+    def _is_light(self, number: int) -> bool:
+        return not self.always_whole and is_light(number, self.settings)
 
     def _blamed(
         self, slot: Judging, program: Program, difference: dict[str, Any], light: bool

@@ -9,6 +9,8 @@ explains its group. These tests write no records.
 
 from __future__ import annotations
 
+import io
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,13 +20,12 @@ from pathlib import Path
 import pytest
 
 from meshmark.devices.environment import CPU_DEVICES
-from meshmark.hunt import findings, grouping, places, shrinking
+from meshmark.hunt import findings, places
 from meshmark.hunt.findings import Finding
-from meshmark.hunt.hunting import choose_modes
-from meshmark.hunt.program import from_json
+from meshmark.hunt.hunting import Hunt
 from meshmark.hunt.reports import KINDS
 from meshmark.hunt.versions import GENERATOR
-from meshmark.hunt.workers import Answer, Settings, Slot
+from meshmark.hunt.workers import Settings, Slot
 
 SHRINK_S = 20.0
 """Seconds to shrink a random program that fails, to find what explains it."""
@@ -53,6 +54,11 @@ def store(config: pytest.Config) -> Path:
     return Path(config.getoption("findings") or findings.DEFAULT)
 
 
+def known_here(config: pytest.Config) -> Mapping[str, str]:
+    """The groups that a finding explains on the installed release of JAX."""
+    return findings.known_groups(findings.read_findings(store(config)), version("jax"))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Warn of a store without findings: nothing that fails is known then."""
     if not findings.read_findings(store(config)):
@@ -71,7 +77,7 @@ def hunting_slot(pytestconfig: pytest.Config) -> Iterator[Slot]:
 @pytest.fixture
 def judge_generated(hunting_slot: Slot, pytestconfig: pytest.Config) -> Callable[[Generated], None]:
     """Judges one program and ends the test with its verdict."""
-    known = findings.known_groups(findings.read_findings(store(pytestconfig)), version("jax"))
+    known = known_here(pytestconfig)
 
     def judge(item: Generated) -> None:
         if item.finding:
@@ -94,21 +100,25 @@ def _judge_finding(slot: Slot, finding: Finding) -> None:
 
 
 def _judge_drawn(slot: Slot, item: Generated, known: Mapping[str, str]) -> None:
-    modes = choose_modes(item.number, slot.settings)
-    job = {"draw": [item.seed, item.number], "meshes": places.list_meshes(slot.settings)}
-    answer: Answer = slot.judge(job, modes)
-    if answer.invalid:
-        pytest.skip(f"can't be judged: {answer.invalid}")
-    if not answer.differences or answer.program is None:
+    """Judge one program as a hunt does, so that its group has the same key and a hang must come twice."""
+    record = io.StringIO()
+    hunt = Hunt(
+        item.seed,
+        slot.settings,
+        meshes=places.list_meshes(slot.settings),
+        shrink_s=SHRINK_S,
+        always_whole=True,
+        known=known,
+        out=record,
+    )
+    hunt.one(slot, item.number, lambda said: None, lambda: False)
+    line = json.loads(record.getvalue())
+    if "invalid" in line:
+        pytest.skip(f"can't be judged: {line['invalid']}")
+    if "group" not in line:
         return
-    difference, program = answer.differences[0], from_json(answer.program)
-    mode = difference["mode"] or modes[0]
-    key = grouping.make_key(program, difference)
-    if key not in known:
-        signature = shrinking.Signature.of(difference, mode)
-        shrunk = shrinking.shrink(program, signature, slot, difference, SHRINK_S)
-        key, difference = grouping.make_key(shrunk.program, shrunk.difference), shrunk.difference
-    said = f"{key}: {difference['text']}"
+    key = line["group"]
+    said = f"{key}: {line['shrunk_difference']['text']}"
     if key in known:
         pytest.xfail(f"known: {known[key]} | {said}")
     again = f"meshmark hunt --seed {item.seed} --programs {item.number + 1} --keep DIR"
