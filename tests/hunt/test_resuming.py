@@ -117,6 +117,14 @@ def test_a_record_and_a_kept_finding_name_the_commit(hunted, whole, tmp_path):
         assert finding.found["generator"] == f"version {GENERATOR} of the generator"
 
 
+def test_each_finding_is_one_line_of_a_log(hunted):
+    """A nightly job has no terminal, and its log is searched by line."""
+    _, said, _ = hunted()
+    rows = [line for line in said.splitlines() if line.startswith("new ")]
+    assert rows and all("numbers: " in row or "crash: " in row for row in rows)
+    assert f"{len(rows)} groups of findings, {len(rows)} new" in said
+
+
 def test_a_hunt_says_how_far_it_has_come(hunted, monkeypatch):
     monkeypatch.setattr(hunting, "PROGRESS_S", 0.0)
     monkeypatch.setattr(hunting.Hunt, "write", lambda hunt, line: time.sleep(0.1))

@@ -19,7 +19,7 @@ from meshmark.commands.options import add_ranks, of_ranks
 from meshmark.core import installation
 from meshmark.core.errors import BadInput
 from meshmark.core.terminal import note, show, width
-from meshmark.core.text import text_table
+from meshmark.core.text import printable, text_table
 from meshmark.devices import topologies
 from meshmark.devices.environment import cpu_devices
 from meshmark.hunt import findings, generator, logs, places, reports, yields
@@ -155,7 +155,7 @@ def hunt_here(arguments: argparse.Namespace, against: environments.Environment |
     try:
         hunt.run(arguments.minutes, _workers(arguments.workers, settings.backend), note, arguments.programs)
     finally:  # an interruption must not lose findings
-        show(summary_lines(hunt))
+        show_summary(hunt)
         if hunt.out:
             hunt.out.close()
         if arguments.keep:
@@ -205,7 +205,7 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
         rank.resume(lines)
 
     def report(ended: Hunt) -> None:
-        show(summary_lines(ended))
+        show_summary(ended)
         sys.stdout.flush()
 
     rank.run(arguments.minutes, arguments.programs, report)
@@ -315,10 +315,18 @@ def _jax_version() -> str:
     return version("jax")
 
 
-def summary_lines(hunt: Hunt) -> list[str]:
-    """The table and the sums of a hunt."""
+def show_summary(hunt: Hunt) -> None:
+    """Print the table and the sums. Without a terminal each finding is one line, for the log of a nightly job."""
+    if sys.stdout.isatty():
+        show(summary_lines(hunt, width()))
+    else:
+        print("\n".join(map(printable, summary_lines(hunt))))
+
+
+def summary_lines(hunt: Hunt, width: int | None = None) -> list[str]:
+    """The table and the sums of a hunt, in lines of at most so many characters (None: no limit)."""
     rows = table(hunt)
-    lines = text_table(HEAD, rows, width()) if rows else ["no findings"]
+    lines = text_table(HEAD, rows, width) if rows else ["no findings"]
     minutes = (time.monotonic() - hunt.start) / 60
     before = f" ({hunt.before} of them before)" if hunt.before else ""
     lines += [
