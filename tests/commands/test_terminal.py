@@ -283,6 +283,34 @@ def test_k_that_matches_nothing_says_so(workers):
     assert re.search(r"meshmark: -k 'nonsense' matches none of the [1-9]\d* chosen cases: ", done.stdout)
 
 
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("test_nope.py", "unknown file of tests 'test_nope.py'"),
+        (
+            "test_collectives.py::test_collectives[psum/axes=x/auto/2x4/float32/4KB]",
+            "did you mean psum/axes=",
+        ),
+    ],
+)
+def test_a_name_that_the_suite_does_not_have_says_so(named, says):
+    words = ["test", f"conformance/{named}", "--profile", "smoke", "--operations", "psum", "-n", "1"]
+    done = subprocess.run([sys.executable, "-m", "harness", *words], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED and says in done.stdout, done.stdout
+
+
+def test_the_help_and_complaints_of_pytest_name_the_command():
+    words = [sys.executable, "-m", "harness", "test", "--bogus"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 4 and "meshmark test: error: unrecognized arguments: --bogus" in done.stderr
+
+
+def test_an_empty_list_of_names_does_not_choose_everything(capsys):
+    with pytest.raises(SystemExit):
+        main(["list", "--operations", " , "])
+    assert "--operations: it has no name: write one" in capsys.readouterr().err
+
+
 PLANTED = """
 from meshmark.operations import OPERATIONS
 from meshmark.operations.collectives.all_reduce import Psum

@@ -375,6 +375,22 @@ def test_bad_options_are_said_with_bad_records(tmp_path, lines, capsys):
         assert [part for part in told if part not in printed] == []
 
 
+def test_counters_and_output_are_said_before_answers_are_computed(tmp_path, files, capsys, monkeypatch):
+    """Answers take minutes, and a submission with a bad output would be lost after them."""
+    work = []
+    check = validate.check_product
+    monkeypatch.setattr(
+        "meshmark.publish.validate.check_product",
+        lambda *given, most_work: work.append(most_work) or check(*given, most_work=most_work),
+    )
+    (tmp_path / "file").write_text("")
+    said = ["--product", "cpu-8", "--by", "us", "--counters", str(tmp_path / "none")]
+    words = [*map(str, files), *said, "--known-issues", "no.toml", "--output", str(tmp_path / "file" / "x")]
+    assert cli.main(["submit", *words]) == 2 and work == [0]
+    printed = capsys.readouterr().err
+    assert all(part in printed for part in ("no counters in", "no.toml", "is not a directory; name another"))
+
+
 def test_input_and_refusals_are_said_together(tmp_path, lines, capsys):
     lines = copy.deepcopy(lines)
     lines[0]["facts"]["suite"]["clean"] = False

@@ -443,13 +443,13 @@ AROUND = (
         limit=15,
     ),
     Fault(
-        "launch: its reader goes (| head -1)",
+        "launch: its reader closes the pipe (| head -1)",
         in_shell('"$@" | head -1; exit ${PIPESTATUS[0]}', 2),
         *((0,), "pass", r"^\[0\] ", "pass"),
         limit=WHOLE,
     ),
     Fault(
-        "launch: its reader goes, and a case fails",
+        "launch: its reader closes the pipe, and a case fails",
         in_shell(
             '"$@" | head -1 >&2; exit ${PIPESTATUS[0]}', 2, {"rank": 1, "when": "before", "how": "wrong"}
         ),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What agreeing costs: seconds a case of everything that several ranks add to one, without the case itself.
+"""What agreeing costs: seconds per case of everything that several ranks add to one, without the case itself.
 
     python -m tests.studies.agreeing [--processes 2,4] [--cases 2000]
 
@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
         middle, low, high = (taken[int(q * (len(taken) - 1))] for q in (0.5, 0.05, 0.95))
         worst = max(worst, middle)
         print(
-            f"{size} processes: {1e3 * middle:.2f} ms a case in the median of {len(taken)}"
+            f"{size} processes: {1e3 * middle:.2f} ms per case in the median of {len(taken)}"
             f" (5 % {1e3 * low:.2f}, 95 % {1e3 * high:.2f}, slowest {1e3 * taken[-1]:.2f})"
         )
     return int(worst > LIMIT)

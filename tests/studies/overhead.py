@@ -198,7 +198,7 @@ def main() -> int:
         return 0
     rows = [
         "| family | programs | bare loop, programs/s | suite, programs/s | ratio"
-        " | bare loop, processor ms a program | suite, processor ms a program | ratio |",
+        " | bare loop, processor ms per program | suite, processor ms per program | ratio |",
         "|---|---|---|---|---|---|---|---|",
     ]
     low = 0

@@ -105,6 +105,12 @@ def test_a_noisy_machine_is_told_with_its_figure(monkeypatch, capsys):
     )
 
 
+def test_an_unknown_name_is_refused_before_environments_are_made(monkeypatch, capsys):
+    monkeypatch.setattr("meshmark.timing.environments.resolve", lambda *_: pytest.fail("too late"))
+    assert cli.main(["compare", "0.11.2", "0.12.0.1", "--operations", "psmu"]) == 2
+    assert "unknown operation 'psmu': did you mean psum?" in capsys.readouterr().err
+
+
 def test_an_unlike_environment_is_refused_in_one_line(monkeypatch, capsys):
     other = FACTS | {"backend": "gpu", "device_kind": "H200", "virtual": False}
     replayed = Replayed()

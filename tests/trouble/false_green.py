@@ -302,11 +302,11 @@ WAYS = (
         optional(f"-p no:{name}", *WORKER, "-p", f"no:{name}", verdict="none", code=4, says=COUNTS)
         for name in ("meshmark-controller", "meshmark-count")
     ),
-    optional("--pdb, and nobody there", *ALONE, "--pdb"),
+    optional("--pdb without a terminal", *ALONE, "--pdb"),
     optional("--import-mode append", *WORKER, "--import-mode", "append"),
     optional("-o xfail_strict=false --runxfail", *WORKER, "-o", "xfail_strict=false", "--runxfail"),
-    optional("--deselect: told, and no failure", *WORKER, "--deselect", f"{TEST}[{STRUCK}]", **TOLD),
-    optional("-k: told, and no failure", *WORKER, "-k", "not manual", **TOLD),
+    optional("--deselect: reported, not a failure", *WORKER, "--deselect", f"{TEST}[{STRUCK}]", **TOLD),
+    optional("-k: reported, not a failure", *WORKER, "-k", "not manual", **TOLD),
     *(
         optional(
             "cProfile runs pytest, and ends with 0 itself", *run, runner=("-m", "cProfile", "-o", os.devnull)

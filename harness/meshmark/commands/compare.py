@@ -25,7 +25,7 @@ from meshmark.devices.environment import cpu_devices
 from meshmark.devices.facts import Facts
 from meshmark.operations import cases
 from meshmark.operations.choosing import MANY, add_options, named, selected
-from meshmark.operations.selection import SelectionError
+from meshmark.operations.selection import Selection, SelectionError
 from meshmark.records import reading, writing
 from meshmark.timing import bench, compare, environments, file_comparison
 from meshmark.timing.children import Children
@@ -170,6 +170,7 @@ def compare_environments(arguments: argparse.Namespace) -> int:
         raise reading.RecordError(
             "--record and --resume name one file each: --resume appends to the file that it names"
         )
+    check_names(arguments)
     variables = cpu_devices(arguments.num_devices)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="meshmark-compare-")))
@@ -278,6 +279,13 @@ def print_findings(found: Findings, arguments: argparse.Namespace) -> int:
     for line in found.notes:
         remark(line)
     return found.code(arguments.fail_on)
+
+
+def check_names(arguments: argparse.Namespace) -> None:
+    """SelectionError for an unknown name, before minutes go into environments. Meshes need the number of devices, so
+    `wanted` checks them."""
+    chosen = {field: value for field, value in named(vars(arguments)).items() if field != "meshes"}
+    Selection(profile=arguments.profile, timed=True, **chosen).checked(1)
 
 
 def wanted(arguments: argparse.Namespace, facts: Facts) -> tuple[list[list[str]], list[str]]:

@@ -2,7 +2,7 @@
 """The command line: `meshmark`, or `python -m harness` in a bare checkout.
 
 It uses argparse, because a bare checkout has only jax, numpy, pytest and pytest-xdist. A command is a module of this
-room with `add_arguments` and `run`. Only the called command is imported, so commands that read records work without
+room with `add_arguments` and `run`. Only the called command is imported: `diff`, `merge` and `asv-doctor` work without
 JAX. No command starts a JAX backend here: `devices` asks a child process, and the others need none. Exit codes: 0 for
 success; 1 if a check failed; 2 for bad input, with one line that names the input and the correction.
 """

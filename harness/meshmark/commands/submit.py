@@ -11,6 +11,7 @@ from meshmark.commands.arguments import path
 from meshmark.commands.options import add_expectations, expectations
 from meshmark.core.errors import BadInput
 from meshmark.core.terminal import note, show
+from meshmark.levels.expectations import Expectations
 from meshmark.publish import submit
 from meshmark.publish.submit import BundleRefused, SubmitError, Wanted
 from meshmark.records import results
@@ -87,16 +88,18 @@ def about(text: str) -> dict[str, str]:
 def run(arguments: argparse.Namespace) -> int:
     """Make the bundle and describe it; returns 1 if it is refused."""
     level = "" if arguments.level == "none" else arguments.level
-    unusable, notes, expected = [], [], None
+    unusable, notes = [], []
     for text in arguments.note:
         try:
             notes.append(about(text))
         except BadInput as error:
             unusable.append(str(error))
-    try:
-        expected = expectations(arguments)
-    except BadInput as error:
-        unusable.append(str(error))
+    for files, counters in ((arguments.known_issues, None), ((), arguments.counters)):
+        try:
+            Expectations(files, counters)
+        except BadInput as error:
+            unusable.append(str(error))
+    expected = None if unusable else expectations(arguments)
     wanted = Wanted(
         name=arguments.product, by=arguments.by, command=arguments.command, title=arguments.title,
         contact=arguments.contact, hardware=arguments.hardware, level=level, notes=notes,

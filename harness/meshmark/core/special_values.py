@@ -22,9 +22,6 @@ ONE = ("nan-one", "nan-first", "nan-last", "inf-one")
 MANY = ("nan", "inf", "zeros", "subnormal", "extreme", "ties")
 """The kinds that mix special values in everywhere."""
 
-MIXED = "special"
-"""Of data that moves: every special value there is, in one array."""
-
 
 def has(dtype: str, kind: str) -> bool:
     """Whether a dtype has the values of a kind, and exact results stay exact with them."""

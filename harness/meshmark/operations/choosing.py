@@ -6,6 +6,7 @@ argparse and pytest take the same arguments for an option, so that one definitio
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +72,13 @@ def options(timed: bool = False) -> list[Option]:
     return [option for option in found if not (timed and option.name in ("level", "without"))]
 
 
+def some_names(text: str) -> tuple[str, ...]:
+    """The names of a list; argparse.ArgumentTypeError if there is none, which would choose everything."""
+    if found := names(text):
+        return found
+    raise argparse.ArgumentTypeError("it has no name: write one, or leave the option out")
+
+
 def add_options(add: Callable[..., Any], timed: bool = False, without: tuple[str, ...] = ()) -> None:
     """Add the options. add: `add_argument` of a parser of argparse, or `addoption` of a group of pytest."""
     for option in options(timed):
@@ -78,7 +86,7 @@ def add_options(add: Callable[..., Any], timed: bool = False, without: tuple[str
             add(
                 f"--{option.name}",
                 dest=option.destination,
-                type=names if option.name in MANY else str,
+                type=some_names if option.name in MANY else str,
                 default=option.default,
                 metavar=option.metavar,
                 help=option.help,

@@ -512,7 +512,7 @@ def _given(devices: int, version: int, said: tuple[tuple[str, Any], ...], scaled
 
 
 def of_timed_choice(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
-    """(line, problem) of timed cases that the selection of their run does not give. Missing cases are no problem here:
+    """(line, problem) of timed cases that the selection of their run does not give. Missing cases do not matter here:
     they did not fit into memory, or the check of the file's end reports them."""
     timed: dict[str, dict[str, int]] = {}
     for number, record in lines:

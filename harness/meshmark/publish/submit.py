@@ -150,10 +150,12 @@ def make(
     wrong = Wrong()
     bundle = _bundled(paths, wanted, wrong)
     wrong.input += wanted.unusable
+    if why := describe_unwritable(output):
+        wrong.input.append(why)
     if bundle is None:
         wrong.end()
         raise AssertionError("a bundle that can't be made has a reason")
-    report = validate.check_product(bundle, expected, most_work=most_work)
+    report = validate.check_product(bundle, expected, most_work=0 if wrong.input else most_work)
     wrong.refused += report.complaints
     target = output / bundle.release / bundle.name
     packed = output / f"{bundle.name}-{bundle.release}.tar.gz" if archive else None
@@ -178,6 +180,18 @@ def make(
     except OSError as error:
         raise SubmitError([f"can't write {target}: {os.strerror(error.errno or 0)}"]) from None
     return Made(target, report, packed, {n: len(f.data) for n, f in sorted(bundle.files.items())})
+
+
+def describe_unwritable(directory: Path) -> str:
+    """Why nothing can be written below a directory, which need not be there yet; "" if something can.
+
+    It is asked before the answers are computed again, which takes minutes."""
+    there = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+    if not there.is_dir():
+        return f"can't write into {directory}: {there} is not a directory; name another --output"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"can't write into {directory}: {there} may not be written; name another --output"
+    return ""
 
 
 def bundled(paths: Sequence[Path], wanted: Wanted) -> Bundle:

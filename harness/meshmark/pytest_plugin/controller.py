@@ -12,12 +12,14 @@ import signal
 import time
 from collections.abc import Container
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from meshmark.core import interrupts, saying, scratch, text
+from meshmark.core.errors import unknown
 from meshmark.core.terminal import pieces
 from meshmark.core.verdicts import BAD, VERDICTS, Line
 from meshmark.devices import containment
@@ -429,8 +431,25 @@ class Told:
         writer.line(self.said)
 
 
+def find_unknown_name(config: pytest.Config) -> str:
+    """The message for a file or a case on the command line that the suite does not have; "" if it has them all."""
+    ids = [trial.case.id for family in config.stash.get(TRIALS, {}).values() for trial in family]
+    for given in config.args:
+        path, _, test = given.partition("::")
+        if not Path(path).exists():
+            files = sorted(p.name for p in Path(path).parent.glob("test_*.py"))
+            return unknown("file of tests", Path(path).name, files)
+        case = test.partition("[")[2].removesuffix("]")
+        if case and case not in ids:
+            return unknown("case", case, ids, "meshmark list --cases")
+    return ""
+
+
 def matches_nothing(config: pytest.Config) -> str:
-    """The message for a run in which -k or -m left no test; "" without these options, or without chosen cases."""
+    """The message for a run without tests: a name that the suite does not have, or -k or -m left none; "" if neither is
+    the reason."""
+    if why := find_unknown_name(config):
+        return why
     number = sum(map(len, config.stash.get(TRIALS, {}).values()))
     given = [f"{o} {e!a}" for o, e in (("-k", config.option.keyword), ("-m", config.option.markexpr)) if e]
     if not given or not number:

@@ -17,6 +17,11 @@ SUITE = "conformance"
 """The directory of the suite, in the package and in a checkout."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """pytest's help and complaints name this command."""
+    parser.prog = "meshmark test"
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
     """Name the whole suite if the command line names no test, and map named parts of the suite to the package. Then

@@ -465,7 +465,7 @@ class ChosenLine(EveryLine):
 
 class EndLine(EveryLine):
     """The last line of a run that ended: what the lines before it amount to (meshmark.records.closing). It shows a
-    cut and a slip. It is no proof against a person who makes it anew."""
+    cut and a slip. It does not prove anything against a person who makes it anew."""
 
     kind: Literal["end"]
     ended: Annotated[

@@ -36,7 +36,6 @@ from meshmark.operations.collective_base import groups_of
 from meshmark.operations.placements.placement import matrix, moved, spec_labels, spec_of
 
 MAIN = ("auto", "explicit", "manual", "manual-novma")
-MANUAL = ("manual", "manual-novma", "pmap")
 
 Places = tuple[tuple[str, int | None], ...]
 """Shardings of the first argument, each with a dimension to work along, or None."""

@@ -182,7 +182,7 @@ def _half_numbers(mesh, a, x):
         with np.errstate(invalid="ignore"):
             sums = host.astype(np.float64).sum(axis=0).astype(host.dtype)
         right = np.concatenate([np.roll(host, 1, axis=0), host, np.tile(sums, (n, 1))], axis=1)
-        same_as(found, right, f"{kind} that are no numbers")
+        same_as(found, right, f"{kind} that are not numbers")
     return jax.jit(over(mesh, a))(x)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running functions over Explicit axes by JAX's own types: which calls it accepts, and where their results lie.
 
-JAX refuses a call over Explicit axes whose result has no obvious sharding, so a refusal is no fault by itself. The file
+JAX refuses a call over Explicit axes whose result has no obvious sharding, so a refusal alone is not a fault. The file
 `explicit_refusals.tsv` has the calls that a release from 0.10.2 to 0.12.0.1 refuses on eight devices. A refusal of
 another call there is a fault. On other numbers of devices other dimensions divide, so there a call may be refused only
 if it is accepted where all arrays are whole.
