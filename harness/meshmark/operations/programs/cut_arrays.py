@@ -17,6 +17,7 @@ from meshmark.operations.programs.cut_calls import CUT_CALLS
 from meshmark.operations.programs.cut_floats import CUT_FLOATS
 from meshmark.operations.programs.cut_indices import CUT_INDICES
 from meshmark.operations.programs.cut_integers import CUT_INTEGERS
+from meshmark.operations.programs.cut_options import CUT_OPTIONS
 from meshmark.operations.programs.cut_products import CUT_PRODUCTS
 from meshmark.operations.programs.cut_slopes import CUT_SLOPES
 from meshmark.operations.programs.forms import ProgramForm, at, over
@@ -29,6 +30,7 @@ CUT_ARRAYS: dict[str, Callable[..., None]] = {
     **CUT_PRODUCTS,
     **CUT_CALLS,
     **CUT_SLOPES,
+    **CUT_OPTIONS,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 

@@ -49,12 +49,12 @@ def _arrays(n: int) -> dict[str, np.ndarray]:
     }
 
 
-def _cube(x: Any) -> Any:
+def reshape_to_cube(x: Any) -> Any:
     """[rows, 2, 3] of [rows, 6]."""
     return x.reshape(-1, 2, 3)
 
 
-def _with_nan(xp: Any, d: Mapping[str, Any]) -> Any:
+def with_nan(xp: Any, d: Mapping[str, Any]) -> Any:
     return xp.where(d["m"], d["a"], xp.nan)
 
 
@@ -69,7 +69,7 @@ def _transform(name: str, length: int | None, axis: int, norm: str | None) -> Ca
 
 def _transform_of_cube(name: str, axes: tuple[int, ...], norm: str | None) -> Call:
     real = name == "rfftn"
-    return lambda xp, d: getattr(xp.fft, name)(_cube(d["a" if real else "c"]), None, axes, norm)
+    return lambda xp, d: getattr(xp.fft, name)(reshape_to_cube(d["a" if real else "c"]), None, axes, norm)
 
 
 SHAPES: dict[str, Call] = {
@@ -80,10 +80,10 @@ SHAPES: dict[str, Call] = {
     "flip of both": lambda xp, d: xp.flip(d["a"], (0, -1)),
     "rot90 by 3": lambda xp, d: xp.rot90(d["a"], 3),
     "rot90 by -1 in (1, 0)": lambda xp, d: xp.rot90(d["a"], -1, (1, 0)),
-    "moveaxis of two": lambda xp, d: xp.moveaxis(_cube(d["a"]), (0, 1), (2, 0)),
-    "moveaxis of -1": lambda xp, d: xp.moveaxis(_cube(d["a"]), -1, 0),
-    "swapaxes -1, 0": lambda xp, d: xp.swapaxes(_cube(d["a"]), -1, 0),
-    "transpose (-1, 0, 1)": lambda xp, d: xp.transpose(_cube(d["a"]), (-1, 0, 1)),
+    "moveaxis of two": lambda xp, d: xp.moveaxis(reshape_to_cube(d["a"]), (0, 1), (2, 0)),
+    "moveaxis of -1": lambda xp, d: xp.moveaxis(reshape_to_cube(d["a"]), -1, 0),
+    "swapaxes -1, 0": lambda xp, d: xp.swapaxes(reshape_to_cube(d["a"]), -1, 0),
+    "transpose (-1, 0, 1)": lambda xp, d: xp.transpose(reshape_to_cube(d["a"]), (-1, 0, 1)),
     "tile (2, 1, 2)": lambda xp, d: xp.tile(d["a"], (2, 1, 2)),
     "repeat of each its own": lambda xp, d: xp.repeat(d["a"], np.array([0, 2, 1, 0, 3, 1]), 1),
     "repeat of all": lambda xp, d: xp.repeat(d["a"], 2),
@@ -106,7 +106,7 @@ SHAPES: dict[str, Call] = {
     "ravel in column order": lambda xp, d: xp.ravel(d["a"], order="F"),
     "reshape in column order": lambda xp, d: xp.reshape(d["a"], (COLUMNS, -1), order="F"),
     "diagonal -2": lambda xp, d: xp.diagonal(d["a"], -2),
-    "diagonal of the last two": lambda xp, d: xp.diagonal(_cube(d["a"]), 1, 1, 2),
+    "diagonal of the last two": lambda xp, d: xp.diagonal(reshape_to_cube(d["a"]), 1, 1, 2),
     "diag 2": lambda xp, d: xp.diag(d["v"], 2),
     "trace 1": lambda xp, d: xp.trace(d["a"], 1),
     "vander": lambda xp, d: xp.vander(d["v"], 3),
@@ -146,7 +146,7 @@ PADS: dict[str, Call] = {
     "unpackbits, little": lambda xp, d: xp.unpackbits(d["u"], axis=0, bitorder="little"),
     "trim by where": lambda xp, d: xp.where(d["m"], d["a"], d["v"][:, None]),
     "tril -2": lambda xp, d: xp.tril(d["a"], -2),
-    "triu 1 of a batch": lambda xp, d: xp.triu(_cube(d["a"]), 1),
+    "triu 1 of a batch": lambda xp, d: xp.triu(reshape_to_cube(d["a"]), 1),
     "linspace of arrays": lambda xp, d: xp.linspace(d["v"], d["s"], 5, axis=1),
     "linspace without its end": lambda xp, d: xp.linspace(d["v"], d["s"], 4, endpoint=False),
     "cross along 1": lambda xp, d: xp.cross(d["a"][:, :3], d["b"][:, :3]),
@@ -165,7 +165,7 @@ STATISTICS: dict[str, Call] = {
     "min of all where": lambda xp, d: xp.min(d["a"], (0, 1), where=d["m"], initial=-90, keepdims=True),
     "min with initial": lambda xp, d: xp.min(d["a"], 0, initial=-5),
     "sum where": lambda xp, d: xp.sum(d["a"], 0, where=d["m"], initial=100),
-    "sum of both": lambda xp, d: xp.sum(_cube(d["a"]), (0, -1)),
+    "sum of both": lambda xp, d: xp.sum(reshape_to_cube(d["a"]), (0, -1)),
     "prod where": lambda xp, d: xp.prod(d["b"], 1, where=d["m"]),
     "any where": lambda xp, d: xp.any(d["a"] > 8, 1, where=d["m"]),
     "all where": lambda xp, d: xp.all(d["a"] > -8, 0, where=d["m"], keepdims=True),
@@ -174,19 +174,19 @@ STATISTICS: dict[str, Call] = {
     "cumsum 0": lambda xp, d: xp.cumsum(d["a"], 0),
     "average with weights": lambda xp, d: xp.average(d["a"], 1, weights=d["b"]),
     "average of rows": lambda xp, d: xp.average(d["a"], 0, weights=abs(d["v"]) + 1, returned=True),
-    "nanmean": lambda xp, d: xp.nanmean(_with_nan(xp, d), 1),
-    "nansum": lambda xp, d: xp.nansum(_with_nan(xp, d), 0, keepdims=True),
+    "nanmean": lambda xp, d: xp.nanmean(with_nan(xp, d), 1),
+    "nansum": lambda xp, d: xp.nansum(with_nan(xp, d), 0, keepdims=True),
     "nanprod": lambda xp, d: xp.nanprod(xp.where(d["m"], d["b"] / 8, xp.nan), 1),
-    "nanmax": lambda xp, d: xp.nanmax(_with_nan(xp, d), 0),
-    "nanmin where": lambda xp, d: xp.nanmin(_with_nan(xp, d), 1, initial=3, where=d["b"] > 2),
-    "nanvar, ddof 1": lambda xp, d: xp.nanvar(_with_nan(xp, d), 0, ddof=1),
-    "nanstd": lambda xp, d: xp.nanstd(_with_nan(xp, d), 1),
-    "nanmedian": lambda xp, d: xp.nanmedian(_with_nan(xp, d), 0),
-    "nanquantile": lambda xp, d: xp.nanquantile(_with_nan(xp, d), 0.3, 1),
-    "nancumsum": lambda xp, d: xp.nancumsum(_with_nan(xp, d), 0),
-    "nanargmin": lambda xp, d: xp.nanargmin(_with_nan(xp, d), 1),
-    "nan_to_num": lambda xp, d: xp.nan_to_num(_with_nan(xp, d) / (d["a"] != 0), nan=1, posinf=2, neginf=3),
-    "median of both": lambda xp, d: xp.median(_cube(d["a"]), (0, 2)),
+    "nanmax": lambda xp, d: xp.nanmax(with_nan(xp, d), 0),
+    "nanmin where": lambda xp, d: xp.nanmin(with_nan(xp, d), 1, initial=3, where=d["b"] > 2),
+    "nanvar, ddof 1": lambda xp, d: xp.nanvar(with_nan(xp, d), 0, ddof=1),
+    "nanstd": lambda xp, d: xp.nanstd(with_nan(xp, d), 1),
+    "nanmedian": lambda xp, d: xp.nanmedian(with_nan(xp, d), 0),
+    "nanquantile": lambda xp, d: xp.nanquantile(with_nan(xp, d), 0.3, 1),
+    "nancumsum": lambda xp, d: xp.nancumsum(with_nan(xp, d), 0),
+    "nanargmin": lambda xp, d: xp.nanargmin(with_nan(xp, d), 1),
+    "nan_to_num": lambda xp, d: xp.nan_to_num(with_nan(xp, d) / (d["a"] != 0), nan=1, posinf=2, neginf=3),
+    "median of both": lambda xp, d: xp.median(reshape_to_cube(d["a"]), (0, 2)),
     "quantile lower": lambda xp, d: xp.quantile(d["a"], np.array([0.3, 0.6]), 0, method="lower"),
     "quantile higher": lambda xp, d: xp.quantile(d["a"], 0.3, 1, method="higher"),
     "percentile midpoint": lambda xp, d: xp.percentile(d["a"], 30, 1, method="midpoint", keepdims=True),
@@ -207,10 +207,10 @@ ORDERS: dict[str, Call] = {
         d["v"], d["a"][0], sorter=xp.argsort(d["v"], stable=True)
     ),
     "searchsorted among NaN": lambda xp, d: xp.searchsorted(
-        np.array([1, 2, 4, np.nan, np.nan], np.float32), _with_nan(xp, d), side="left"
+        np.array([1, 2, 4, np.nan, np.nan], np.float32), with_nan(xp, d), side="left"
     ),
     "searchsorted right, among NaN": lambda xp, d: xp.searchsorted(
-        np.array([1, 2, 4, np.nan, np.nan], np.float32), _with_nan(xp, d), side="right"
+        np.array([1, 2, 4, np.nan, np.nan], np.float32), with_nan(xp, d), side="right"
     ),
     "digitize": lambda xp, d: xp.digitize(d["v"], np.array([-2, 0, 4, 8], np.float32)),
     "digitize right": lambda xp, d: xp.digitize(d["v"], np.array([-2, 0, 4, 8], np.float32), right=True),
@@ -257,14 +257,18 @@ PRODUCTS: dict[str, Call] = {
     "einsum ii->i": lambda xp, d: xp.einsum("ii->i", d["q"]),
     "einsum ...j,jk": lambda xp, d: xp.einsum("...j,jk", d["a"], d["q"]),
     "einsum of three": lambda xp, d: xp.einsum("ij,jk,ik->k", d["a"], d["q"], d["b"]),
-    "einsum of a cube": lambda xp, d: xp.einsum("ijk,ijl->kl", _cube(d["a"]), _cube(d["b"])),
-    "tensordot 2": lambda xp, d: xp.tensordot(_cube(d["a"]), _cube(d["b"])[1], 2),
-    "tensordot of negative axes": lambda xp, d: xp.tensordot(
-        _cube(d["a"]), _cube(d["b"]), ((1, 2), (-2, -1))
+    "einsum of a cube": lambda xp, d: xp.einsum(
+        "ijk,ijl->kl", reshape_to_cube(d["a"]), reshape_to_cube(d["b"])
     ),
-    "tensordot of one pair": lambda xp, d: xp.tensordot(_cube(d["a"]), _cube(d["b"]), ((-1,), (-1,))),
+    "tensordot 2": lambda xp, d: xp.tensordot(reshape_to_cube(d["a"]), reshape_to_cube(d["b"])[1], 2),
+    "tensordot of negative axes": lambda xp, d: xp.tensordot(
+        reshape_to_cube(d["a"]), reshape_to_cube(d["b"]), ((1, 2), (-2, -1))
+    ),
+    "tensordot of one pair": lambda xp, d: xp.tensordot(
+        reshape_to_cube(d["a"]), reshape_to_cube(d["b"]), ((-1,), (-1,))
+    ),
     "tensordot 0": lambda xp, d: xp.tensordot(d["v"], d["q"], 0),
-    "dot of three dimensions": lambda xp, d: xp.dot(_cube(d["a"]), d["q"][:3]),
+    "dot of three dimensions": lambda xp, d: xp.dot(reshape_to_cube(d["a"]), d["q"][:3]),
     "inner": lambda xp, d: xp.inner(d["a"], d["b"]),
     "outer": lambda xp, d: xp.outer(d["v"], d["s"]),
     "vdot": lambda xp, d: xp.vdot(d["a"], d["b"]),
@@ -272,7 +276,7 @@ PRODUCTS: dict[str, Call] = {
     "vecdot": lambda xp, d: xp.vecdot(d["c"], d["c"][:, ::-1]),
     "inner of complex numbers": lambda xp, d: xp.inner(d["c"], d["q"]),
     "matmul of a vector": lambda xp, d: xp.matmul(d["v"], d["a"]),
-    "matmul of batches": lambda xp, d: xp.matmul(_cube(d["a"]), d["q"][None, :3, :3]),
+    "matmul of batches": lambda xp, d: xp.matmul(reshape_to_cube(d["a"]), d["q"][None, :3, :3]),
     "kron": lambda xp, d: xp.kron(d["a"], np.array([[1, -2]], np.float32)),
     "multi_dot": lambda xp, d: xp.linalg.multi_dot([d["a"], d["q"], d["b"].T]),
     "matrix_power": lambda xp, d: xp.linalg.matrix_power(d["q"], 3),
@@ -349,7 +353,7 @@ FOURIER: dict[str, Call] = {
         for name in ("fftn", "ifftn", "rfftn", "irfftn")
         for axes, norm in (((0, 1, 2), None), ((2, 0), "ortho"), ((-2, -1), "forward"))
     },
-    "irfftn of eight": lambda xp, d: xp.fft.irfftn(_cube(d["c"]), (4, 2, 8)),
+    "irfftn of eight": lambda xp, d: xp.fft.irfftn(reshape_to_cube(d["c"]), (4, 2, 8)),
     "fft2 of other lengths": lambda xp, d: xp.fft.fft2(d["c"], (3, 8)),
     "irfft2": lambda xp, d: xp.fft.irfft2(d["c"], norm="ortho"),
     "fftshift": lambda xp, d: xp.fft.fftshift(d["a"], 1),
@@ -379,7 +383,7 @@ def _members(arrays: dict[str, np.ndarray], calls: Mapping[str, Call]) -> Member
         return {name: (of(call), jax.tree.map(np.asarray, call(np, arrays))) for name, call in calls.items()}
 
 
-def _form(calls: Mapping[str, Call]) -> Callable[..., None]:
+def form_of(calls: Mapping[str, Call]) -> Callable[..., None]:
     def run(line, grid):
         """The calls of one group, under each placement."""
         arrays = _arrays(line.size)
@@ -403,6 +407,6 @@ def _fourier(line, grid):
 
 
 CUT_CALLS: dict[str, Callable[..., None]] = {
-    **{f"numpy_{name}": _form(calls) for name, calls in GROUPS.items()},
+    **{f"numpy_{name}": form_of(calls) for name, calls in GROUPS.items()},
     "numpy_fourier": _fourier,
 }

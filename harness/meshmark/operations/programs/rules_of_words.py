@@ -256,7 +256,7 @@ def _cumulative_along(axis: int) -> dict[str, tuple[Callable, Callable]]:
 
 def _hold_together(line, grid, functions: Callable) -> None:
     """Run all functions of one array along one dimension in one program, in two orders."""
-    for shape in ((4 * line.size,), (2 * line.size, 6)):
+    for shape in ((4 * line.size,), (2 * line.size, 7)):
         host = (mixed(shape, 5, 7) - 2).astype(np.int32)
         for axis in range(len(shape)):
             members = {

@@ -22,6 +22,7 @@ from meshmark.operations.programs.rules_of_calls import RULES_OF_CALLS
 from meshmark.operations.programs.rules_of_corners import RULES_OF_CORNERS
 from meshmark.operations.programs.rules_of_derivatives import RULES_OF_DERIVATIVES
 from meshmark.operations.programs.rules_of_functions import RULES_OF_FUNCTIONS
+from meshmark.operations.programs.rules_of_groups import RULES_OF_GROUPS
 from meshmark.operations.programs.rules_of_hosts import RULES_OF_HOSTS
 from meshmark.operations.programs.rules_of_loops import RULES_OF_LOOPS
 from meshmark.operations.programs.rules_of_making import RULES_OF_MAKING
@@ -67,6 +68,7 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_RESULTS,
     **RULES_OF_CORNERS,
     **RULES_OF_WORDS,
+    **RULES_OF_GROUPS,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
