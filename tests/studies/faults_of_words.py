@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.studies.faults_of_conditions import changed
+from tests.studies.faults_of_conditions import changed, form
 from tests.studies.faults_of_small_rules import rule
 from tests.studies.planting import fault
 
@@ -96,3 +96,63 @@ def a_second_roll_of_an_array_is_the_first():
 @fault(**rule("cumulative_together"))
 def a_second_cumulative_maximum_of_an_array_is_the_first():
     return changed(lax, "cummax", _the_first_of_an_array(lax.cummax))
+
+
+@fault(**form("numpy_options", "cut_array"))
+def a_covariance_with_both_weights_forgets_one():
+    def call(real, m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=None):
+        both = fweights is not None and aweights is not None
+        return real(m, y, rowvar, bias, ddof, fweights, None if both else aweights)
+
+    return changed(jnp, "cov", call)
+
+
+@fault(**form("numpy_options", "cut_array"))
+def a_correlation_of_complex_numbers_is_a_convolution():
+    def call(real, a, v, mode="valid"):
+        return real(a, jnp.conj(v) if jnp.iscomplexobj(v) else v, mode)
+
+    return changed(jnp, "correlate", call)
+
+
+@fault(**form("slopes_options", "cut_array"))
+def the_gradient_of_a_cumulative_product_doubles():
+    def call(real, x, *arguments, **options):
+        y = real(x, *arguments, **options)
+        return y + (y - lax.stop_gradient(y))
+
+    return changed(jnp, "cumprod", call)
+
+
+@fault(**rule("axis_indices"))
+def an_index_by_three_names_counts_from_the_last():
+    def call(real, name):
+        return real(name[::-1] if isinstance(name, tuple) and len(name) > 2 else name)
+
+    return changed(lax, "axis_index", call)
+
+
+@fault(**rule("shuffles"))
+def a_shuffle_of_three_is_undone():
+    def call(real, x, name, permutation):
+        return real(x, name, [*np.argsort(permutation)] if len(permutation) == 3 else permutation)
+
+    return changed(lax, "pshuffle", call)
+
+
+@fault(**rule("unsorted_groups"))
+def an_exchange_sorts_the_members_of_a_group():
+    def call(real, x, name, axis, *, axis_index_groups=None, **options):
+        groups = axis_index_groups and [sorted(group) for group in axis_index_groups]
+        return real(x, name, axis, axis_index_groups=groups, **options)
+
+    return changed(lax, "pswapaxes", call)
+
+
+@fault(**rule("batches_of_collectives"))
+def a_batch_behind_splits_another_dimension():
+    def call(real, f, in_axes=0, out_axes=0, **options):
+        mapped = real(f, in_axes, out_axes, **options)
+        return (lambda *a: jnp.flip(mapped(*a), 0)) if in_axes == -1 else mapped
+
+    return changed(jax, "vmap", call)

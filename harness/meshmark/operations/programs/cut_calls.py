@@ -55,6 +55,7 @@ def reshape_to_cube(x: Any) -> Any:
 
 
 def with_nan(xp: Any, d: Mapping[str, Any]) -> Any:
+    """The array a, with NaN where m is false."""
     return xp.where(d["m"], d["a"], xp.nan)
 
 
@@ -384,6 +385,8 @@ def _members(arrays: dict[str, np.ndarray], calls: Mapping[str, Call]) -> Member
 
 
 def form_of(calls: Mapping[str, Call]) -> Callable[..., None]:
+    """A form that compares these calls with NumPy, under each placement."""
+
     def run(line, grid):
         """The calls of one group, under each placement."""
         arrays = _arrays(line.size)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from meshmark.operations.programs.cut_calls import COLUMNS, Call, form_of, reshape_to_cube, with_nan
+from meshmark.operations.programs.cut_calls import Call, form_of, reshape_to_cube, with_nan
 from meshmark.operations.programs.cut_slopes import slopes_form_of
 
 BINS = np.array([-5, -1, 3, 11], np.float32)
@@ -50,6 +50,10 @@ OPTIONS: dict[str, Call] = {
     "take_along_axis of rows": lambda xp, d: xp.take_along_axis(
         d["a"], xp.argsort(d["b"], 0, stable=True), 0
     ),
+}
+"""Statistics and orders, by name: a call of NumPy or of `jax.numpy`."""
+
+PLACED: dict[str, Call] = {
     "extract by where": lambda xp, d: xp.where(d["a"] > 0, d["a"], xp.where(d["m"], -1, d["b"])),
     "gradient over places": lambda xp, d: xp.gradient(d["a"], PLACES, axis=1),
     "gradient along both": lambda xp, d: xp.gradient(d["a"], 2.0, 3.0),
@@ -100,9 +104,9 @@ OPTIONS: dict[str, Call] = {
 }
 """By name: a call of NumPy or of `jax.numpy`."""
 
-assert COLUMNS == len(PLACES)
-
 CUT_OPTIONS: dict[str, Callable[..., None]] = {
     "numpy_options": form_of(OPTIONS),
+    "numpy_placed": form_of(PLACED),
     "slopes_options": slopes_form_of(OPTIONS),
+    "slopes_placed": slopes_form_of(PLACED),
 }

@@ -146,6 +146,7 @@ UNHELD = {
 
 
 def slopes_form_of(calls: Mapping[str, Call]) -> Callable[..., None]:
+    """A form that compares the gradients of these calls with differences of NumPy's results, under each placement."""
     held = {name: call for name, call in calls.items() if name not in UNHELD}
 
     def run(line, grid):
