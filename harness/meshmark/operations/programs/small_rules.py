@@ -35,6 +35,7 @@ from meshmark.operations.programs.rules_of_puts import RULES_OF_PUTS
 from meshmark.operations.programs.rules_of_refusal import RULES_OF_REFUSAL
 from meshmark.operations.programs.rules_of_regions import RULES_OF_REGIONS
 from meshmark.operations.programs.rules_of_results import RULES_OF_RESULTS
+from meshmark.operations.programs.rules_of_sizes import RULES_OF_SIZES
 from meshmark.operations.programs.rules_of_slopes import RULES_OF_SLOPES
 from meshmark.operations.programs.rules_of_storage import RULES_OF_STORAGE
 from meshmark.operations.programs.rules_of_types import RULES_OF_TYPES
@@ -69,6 +70,7 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_CORNERS,
     **RULES_OF_WORDS,
     **RULES_OF_GROUPS,
+    **RULES_OF_SIZES,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
