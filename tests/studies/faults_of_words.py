@@ -156,3 +156,38 @@ def a_batch_behind_splits_another_dimension():
         return (lambda *a: jnp.flip(mapped(*a), 0)) if in_axes == -1 else mapped
 
     return changed(jax, "vmap", call)
+
+
+@fault(**rule("sized_results"))
+def the_second_filling_of_places_is_the_first():
+    def call(real, a, *, size=None, fill_value=None):
+        return real(a, size=size, fill_value=fill_value[0] if isinstance(fill_value, tuple) else fill_value)
+
+    return changed(jnp, "nonzero", call)
+
+
+@fault(**rule("masked_functions"))
+def a_softmax_of_nothing_is_not_a_number():
+    def call(real, x, axis=-1, where=None, **options):
+        y = real(x, axis, where=where, **options)
+        return y if where is None else jnp.where(jnp.any(where, axis, keepdims=True), y, jnp.nan)
+
+    return changed(jax.nn, "softmax", call)
+
+
+@fault(**rule("drawn_once"))
+def a_draw_without_replacement_forgets_the_chances():
+    def call(real, key, a, shape=(), replace=True, p=None, axis=0, **options):
+        return real(key, a, shape, replace, p if replace else None, axis, **options)
+
+    return changed(jax.random, "choice", call)
+
+
+@fault(**rule("made_at_a_place"))
+def a_product_of_three_ignores_its_place():
+    def call(real, subscripts, *operands, out_sharding=None, **options):
+        return real(
+            subscripts, *operands, out_sharding=out_sharding if len(operands) < 3 else None, **options
+        )
+
+    return changed(jnp, "einsum", call)

@@ -158,8 +158,9 @@ CHANGES: dict[int, TableChange] = {
     22: TableChange(
         "more calls of NumPy's functions and their gradients; small rules of orders of norms, methods of NumPy's"
         " functions, reductions over names and dimensions together, whole ranges of integers, initializers by their"
-        " place, many functions of one array in one program, names in every order, unsorted groups, shuffles, and"
-        " batches of collectives"
+        " place, many functions of one array in one program, names in every order, unsorted groups, shuffles,"
+        " batches of collectives, stated sizes, masked functions, draws without replacement, and arrays that are made"
+        " at a place"
     ),
     21: TableChange(
         "functions of arrays over Explicit axes by JAX's own sharding rules; gradients of calls of NumPy's functions;"
