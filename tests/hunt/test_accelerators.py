@@ -51,7 +51,7 @@ def test_an_accelerator_draws_nothing_that_jumps_behind_a_convolution():
     def jumping(inexact):
         found = 0
         for n in range(100):
-            ops = generator.draw(5, n, weights, generator.meshes_of(1), inexact).operations
+            ops = generator.draw(6, n, weights, generator.meshes_of(1), inexact).operations
             first = next((k for k, op in enumerate(ops) if op in accelerators.CONVOLUTIONS), None)
             found += first is not None and any(op in jumps for op in ops[first:])
         return found

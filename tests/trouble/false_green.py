@@ -465,8 +465,8 @@ Two rows end with 0: an option of the command line asks for fewer cases, and the
 - **Nothing goes away without a word.** What pytest collected, or the suite's directory holds, and what is neither run
   nor deselected by an option, has no verdict. The end of a run says how many were deselected, by an option or a plugin,
   and its head names the options of `PYTEST_ADDOPTS`.
-- **Files that an option leaves out are told.** `--lf` and `--ignore` collect less, and pytest calls no hook for it.
-  Their cases count as deselected. The head of a run names the options of a configuration file too.
+- **The run says which files an option leaves out.** `--lf` and `--ignore` collect less, and pytest calls no hook for
+  it. Their cases count as deselected. The head of a run names the options of a configuration file too.
 - **Readers name what no verdict shows.** `diff` ends with 2 where no case is in both files, and says where they are of
   one run, of other devices or settings, or in the wrong order. `levels` and `diff` name a file whose run ended with
   exit code 1 and no bad verdict, and `levels` what is red beside its lists. `merge` refuses ranks that chose
