@@ -160,7 +160,7 @@ LINEAR_OR_REFUSED: Pairs = {
     "convolve": (lambda u: jnp.convolve(u[0], np.ones(2, np.float32)), lambda s: np.convolve(s[0], [1, 1])),
     "fft": (lambda u: jnp.fft.fft(u), np.fft.fft),
     "segment_sum": (
-        lambda u: jax.ops.segment_sum(u, np.array([0, 0, 1, 1])),
+        lambda u: jax.ops.segment_sum(u, np.array([0, 0, 1, 1]), 2),
         lambda s: np.stack([s[:2].sum(0), s[2:].sum(0)]),
     ),
     "a sum of windows": (
