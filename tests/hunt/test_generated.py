@@ -99,6 +99,32 @@ def test_a_drawn_program_has_the_group_that_a_hunt_gives_it():
         generated._judge_drawn(WrongSlot(Settings()), item, {key: "a-cause"})
 
 
+class OnceSlot(StubSlot):
+    """Every drawn program hangs once; or it is lost before the worker could say what it is."""
+
+    lost = False
+
+    def judge(self, job, modes=("auto",)):
+        drawn = isinstance(job, dict) and "draw" in job
+        difference = {
+            "mode": "auto",
+            "kind": "crash" if self.lost else "hang",
+            "what": "no answer",
+            "text": "gone",
+        }
+        program = to_json(draw(*job["draw"])) if drawn and not self.lost else None
+        return Answer([difference | {"data": {}}] if drawn else [], program=program, seconds=0.1)
+
+
+def test_a_hang_that_does_not_come_again_and_a_lost_program_do_not_pass():
+    item, slot = generated.Generated("generated/v12/3/0", None, 3, 0), OnceSlot(Settings())
+    with pytest.raises(pytest.skip.Exception, match="hung or ended without a message once"):
+        generated._judge_drawn(slot, item, {})
+    slot.lost = True
+    with pytest.raises(pytest.fail.Exception, match="crash: gone"):
+        generated._judge_drawn(slot, item, {})
+
+
 def test_a_finding_that_is_right_on_this_release_explains_no_failure(monkeypatch):
     config = SimpleNamespace(getoption=lambda name: found_page.STORE)
     name = "cumulative-functions-of-one-array"

@@ -57,8 +57,6 @@ def _axis_indices(line, grid):
         _check_places(found, over, mesh, places, code, "in a region over all axes")
     for number in (1, 2):
         for over in itertools.permutations(mesh.axis_names, number):
-            if jax.process_count() > 1:
-                break  # a whole array of the host is not every process's own
             held = P(*(name if name in over else None for name in mesh.axis_names))
             part = jax.shard_map(
                 lambda value, over=over: jnp.full(value.shape, lax.axis_index(over), jnp.int32),
@@ -122,11 +120,10 @@ def _unsorted_groups(line, grid):
     """pswapaxes, all_to_all, all_gather and psum_scatter over groups whose members are in another order than devices,
     tiled and not, with their gradients."""
     size = line.size
+    groups = [[2 * k + 1, 2 * k] if k % 2 == 0 else [2 * k, 2 * k + 1] for k in range(size // 2)]
     if size % 2:
-        return
-    half = size // 2
-    groups = [[2 * k + 1, 2 * k] if k % 2 == 0 else [2 * k, 2 * k + 1] for k in range(half)]
-    rows = mixed((size, 2, 3), 61, 7).astype(np.float32)
+        groups = [[*reversed(range(size))]]
+    rows = mixed((size, len(groups[0]), 3), 61, 7).astype(np.float32)
 
     def members(device: int) -> list[int]:
         return next(group for group in groups if device in group)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -167,7 +166,6 @@ def _initializers_placed(line, grid):
     for kind, spec in places.items():
         with jax.set_mesh(mesh):
             made = {name: _initializer(name) for name in INITIALIZERS}
-            made = {name: make for name, make in made.items() if _takes_a_place(make, key, kind)}
             whole = jax.jit(
                 lambda key, made=made, kind=kind: {n: f(key, shape, kind) for n, f in made.items()}
             )
@@ -182,17 +180,9 @@ def _initializers_placed(line, grid):
             expect(jax.typeof(found).sharding.spec, spec, f"the type of {said}")
             right = np.asarray(alone[name]).astype(np.float64)
             off = np.abs(np.asarray(found).astype(np.float64) - right).max()
-            most = 16 * float(jnp.finfo(kind).eps) * np.abs(right).max()
+            # Two roundings: a compiler may fuse the scaling of a draw in one program and not in the other.
+            most = 2 * float(jnp.finfo(kind).eps) * np.abs(right).max()
             wrong(not off <= most, f"{said} is off by {off} from the same without a place")
-
-
-def _takes_a_place(make: Callable, key: Any, kind: Any) -> bool:
-    """Whether an initializer has the option, in this release and for this dtype."""
-    try:
-        jax.eval_shape(lambda key: make(key, (8, 8), kind, out_sharding=PartitionSpec()), key)
-    except (NotImplementedError, TypeError, ValueError):
-        return False
-    return True
 
 
 def _along(axis: int) -> dict[str, tuple[Callable, Callable]]:
