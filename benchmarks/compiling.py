@@ -80,14 +80,53 @@ class Schedules:
         """Asynchronous collectives with nothing to do between start and done."""
         return known(cache[case_id]["waiting"])
 
+    def track_whole(self, cache: dict[str, Any], case_id: str) -> int:
+        """Collectives that are not split into a start and a done, so that no work can hide them."""
+        return known(cache[case_id]["whole"])
+
+    def track_wire_bytes(self, cache: dict[str, Any], case_id: str) -> float:
+        """Bytes that a device sends."""
+        return known(cache[case_id]["wire_bytes"])
+
+    def track_inserted(self, cache: dict[str, Any], case_id: str) -> int:
+        """Collectives with the partitioner's mark, which texts have since JAX 0.11."""
+        return known(cache[case_id]["inserted"])
+
+    def track_decomposed(self, cache: dict[str, Any], case_id: str) -> int:
+        """Permutes that became a send and a receive, and those of rings that a product was split into."""
+        return known(cache[case_id]["decomposed"])
+
+    def track_idle_copies(self, cache: dict[str, Any], case_id: str) -> int:
+        """Asynchronous copies with nothing to do between start and done."""
+        return known(cache[case_id]["idle_copies"])
+
+    def track_temp_bytes(self, cache: dict[str, Any], case_id: str) -> int:
+        """Temporary memory."""
+        return known(cache[case_id]["temp_bytes"])
+
+    def track_turns(self, cache: dict[str, Any], case_id: str) -> int:
+        """Turns of all loops, each in one run of its computation; skipped where the text does not say one of them."""
+        return known(cache[case_id]["turns"])
+
+    def track_host_transfers(self, cache: dict[str, Any], case_id: str) -> int:
+        """Kinds of transfers between host and device inside the program."""
+        return known(cache[case_id]["host_transfers"])
+
     def track_rematerialized(self, cache: dict[str, Any], case_id: str) -> int:
         """Instructions that are computed a second time to save memory."""
         return known(cache[case_id]["rematerialized"])
 
-    track_memory_bytes.unit = "bytes"  # type: ignore[attr-defined]
-    track_collective_runs.unit = "collectives"  # type: ignore[attr-defined]
-    track_waiting.unit = "collectives"  # type: ignore[attr-defined]
-    track_rematerialized.unit = "instructions"  # type: ignore[attr-defined]
+    for _unit, _names in {
+        "bytes": ("memory_bytes", "wire_bytes", "temp_bytes"),
+        "collectives": ("collective_runs", "waiting", "whole", "inserted", "decomposed"),
+        "copies": ("idle_copies",),
+        "turns": ("turns",),
+        "kinds of transfers": ("host_transfers",),
+        "instructions": ("rematerialized",),
+    }.items():
+        for _name in _names:
+            locals()[f"track_{_name}"].unit = _unit
+    del _unit, _names, _name
 
 
 def each(case_ids: Iterable[str], found_of: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
@@ -133,6 +172,13 @@ def counters(case_id: str) -> dict[str, Any]:
     }
 
 
+SCHEDULED = (
+    *("memory_bytes", "temp_bytes", "collective_runs", "wire_bytes"),
+    *("inserted", "decomposed", "idle_copies", "rematerialized"),
+)
+"""The tracked counters that a record of a schedule has under the same name."""
+
+
 def schedules(case_id: str) -> dict[str, Any]:
     """The tracked schedule counters of one case; NotImplementedError if the commit reads no schedules."""
     scheduling = environment.module("scheduling", "counters")
@@ -142,7 +188,10 @@ def schedules(case_id: str) -> dict[str, Any]:
     data = scheduling.counters(case, compiled)
     return {
         "waiting": sum(pair["synchronous"] for pair in data["pairs"]),
-        **{name: data[name] for name in ("memory_bytes", "collective_runs", "rematerialized")},
+        "whole": sum(data["collectives"].values()) - sum("bytes" in pair for pair in data["pairs"]),
+        "turns": None if None in data["loops"] else sum(data["loops"]),
+        "host_transfers": len(data["host"]),
+        **{name: data[name] for name in SCHEDULED},
     }
 
 

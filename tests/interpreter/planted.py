@@ -33,12 +33,13 @@ PROGRAMS = {
 
 
 class Planted(NamedTuple):
-    """One edit: in this program, `old`, which occurs once, becomes `new`."""
+    """One edit: in this program, `old`, which occurs at so many places, becomes `new`."""
 
     program: str
     what: str
     old: str
     new: str
+    places: int = 1
 
 
 Y = "mesh['x'=2,'y'=4] {'y'}"
@@ -368,6 +369,8 @@ def text(program: str) -> str:
 def with_fault(fault: Planted) -> str:
     """The text of the program with the fault; ValueError if the edit does not fit."""
     whole = text(fault.program)
-    if whole.count(fault.old) != 1:
-        raise ValueError(f"{fault.program}, {fault.what}: {whole.count(fault.old)} places, not one")
+    if whole.count(fault.old) != fault.places:
+        raise ValueError(
+            f"{fault.program}, {fault.what}: {whole.count(fault.old)} places, not {fault.places}"
+        )
     return whole.replace(fault.old, fault.new)

@@ -15,6 +15,12 @@ PROGRAMS = {
     "h100_roll": "roll/of=yx.-,dim=0,shift=13/auto/2x4/float32/4KiB",
     "h100_psum_scatter": "psum_scatter/axes=z,dim=0,tiled/auto/2x2x2/float32/4KiB",
     "h100_shift_set": "shift_set/of=x.y,dim=0/explicit/1x8/float32/4KiB",
+    "h100_broadcast": "pbroadcast/axes=y,source=3/manual/2x4/float32/4KiB",
+    "h100_ragged": "ragged_all_to_all/axes=y/manual/2x4/float32/4KiB",
+    # With xla_gpu_collective_permute_decomposer_threshold=0 and xla_gpu_enable_pipelined_p2p.
+    "h100_pipeline": "pipeline/stages=x+y/manual/2x4/float32/n8",
+    # With xla_gpu_experimental_pipeline_parallelism_opt_level instead: each device sends after it has received.
+    "h100_pipeline_later": "pipeline/stages=x+y/manual/2x4/float32/n8",
 }
 """The case of each stored program."""
 
@@ -31,6 +37,11 @@ KERNEL = (
     'custom_call_target="__cudnn$convBackwardFilter", backend_config={"operation_queue_id":"0",'
     '"cudnn_conv_backend_config":{"activation_mode":"kNone","conv_result_scale":1'
 )
+
+FIRST_OF_GROUPS = "{{3,0,1,2},{7,4,5,6}}"
+ROWS = "replica_groups={{0,1,2,3},{4,5,6,7}}"
+STARTS, SIZES, PLACES, AWAITED = (f"%loop_convert_fusion{n}" for n in (".3", ".2", ".1", ""))
+NEXT = "_xla_send_recv_source_target_pairs={{0,1},{1,2},{2,3},{3,4},{4,5},{5,6},{6,7}}"
 
 GRADIENT = "HloModule jit_gradient, is_scheduled=true"
 EXCHANGED = "input_output_alias={ {0}: (1, {}, may-alias), {1}: (0, {}, may-alias) }"
@@ -216,6 +227,68 @@ FAULTS = [
         "the places of an update in another order",
         "%constant_69_clone_2, %constant_67_clone_3)",
         "%constant_67_clone_3, %constant_69_clone_2)",
+    ),
+    Planted("h100_broadcast", "another device sends", FIRST_OF_GROUPS, "{{0,3,1,2},{4,7,5,6}}"),
+    Planted("h100_broadcast", "in one group another device sends", FIRST_OF_GROUPS, "{{3,0,1,2},{4,7,5,6}}"),
+    Planted("h100_broadcast", "one device sends to all", FIRST_OF_GROUPS, "{{3,0,1,2,7,4,5,6}}"),
+    Planted("h100_broadcast", "sent along the other axis", FIRST_OF_GROUPS, "{{4,0},{5,1},{6,2},{7,3}}"),
+    Planted("h100_broadcast", "a device gets nothing", FIRST_OF_GROUPS, "{{3,0,1},{7,4,5,6}}"),
+    Planted("h100_broadcast", "a device is in both groups", FIRST_OF_GROUPS, "{{3,0,1,2},{7,4,5,2}}"),
+    Planted("h100_ragged", "exchanged over all devices", ROWS, "replica_groups={{0,1,2,3,4,5,6,7}}"),
+    Planted(
+        "h100_ragged", "exchanged along the other axis", ROWS, "replica_groups={{0,4},{1,5},{2,6},{3,7}}"
+    ),
+    Planted("h100_ragged", "members in another order", ROWS, "replica_groups={{1,0,2,3},{5,4,6,7}}"),
+    Planted("h100_ragged", "a device in no group", ROWS, "replica_groups={{0,1,2,3},{4,5,6}}"),
+    Planted("h100_ragged", "starts and sizes are exchanged", f"{STARTS}, {SIZES}", f"{SIZES}, {STARTS}"),
+    Planted(
+        "h100_ragged",
+        "rows are read where they should be written",
+        f"{STARTS}, {SIZES}, {PLACES}",
+        f"{PLACES}, {SIZES}, {STARTS}",
+    ),
+    Planted(
+        "h100_ragged", "as many rows are awaited as sent", f"/*index=5*/{AWAITED})", f"/*index=5*/{SIZES})"
+    ),
+    Planted("h100_ragged", "the rows before are lost", "%copy.9, %loop", "%param.6, %loop"),
+    Planted("h100_ragged", "the result is the argument", "copy(%ragged-all-to-all.3)", "copy(%copy.9)"),
+    *(
+        Planted(program, what, NEXT, NEXT.split("=")[0] + "=" + pairs, places=2)
+        for program in ("h100_pipeline", "h100_pipeline_later")
+        for what, pairs in (
+            ("a pair is lost", "{{0,1},{1,2},{2,3},{3,4},{4,5},{5,6}}"),
+            ("sent the other way", "{{1,0},{2,1},{3,2},{4,3},{5,4},{6,5},{7,6}}"),
+            ("two stages in another order", "{{0,1},{1,3},{3,2},{2,4},{4,5},{5,6},{6,7}}"),
+            ("two send to one", "{{0,1},{1,2},{2,3},{3,4},{4,5},{5,6},{7,6}}"),
+        )
+    ),
+    Planted(
+        "h100_pipeline_later",
+        "each device waits for the one before it",
+        NEXT,
+        f"{NEXT[:-1]},{{7,0}}}}",
+        places=2,
+    ),
+    Planted(
+        "h100_pipeline",
+        "sent on another channel",
+        "send(%copy.9, %ppermute.3-after-all.1), channel_id=1",
+        "send(%copy.9, %ppermute.3-after-all.1), channel_id=2",
+    ),
+    Planted(
+        "h100_pipeline",
+        "awaited on another channel",
+        "recv-done(%ppermute.3-recv), channel_id=1",
+        "recv-done(%ppermute.3-recv), channel_id=2",
+    ),
+    Planted(
+        "h100_pipeline",
+        "what was received is taken for the own",
+        "%copy.9, %ppermute.3-recv-data.1, %copy.8",
+        "%ppermute.3-recv-data.1, %copy.9, %copy.8",
+    ),
+    Planted(
+        "h100_pipeline", "read before the done", "element(%ppermute.3-recv-done)", "element(%ppermute.3-recv)"
     ),
 ]
 """The catalogue."""

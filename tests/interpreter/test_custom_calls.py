@@ -154,32 +154,6 @@ def test_indices_from_bits(mask, taken):
     assert seen.tolist() == [[taken]]
 
 
-SENT = (
-    "%p = f32[2] parameter(0)",
-    "%t = token[] after-all()",
-    "%s = (f32[2], u32[], token[]) send(%p, %t), channel_id=1, is_host_transfer=true",
-    "%sd = token[] send-done(%s), channel_id=1, is_host_transfer=true",
-    "%r = (f32[2], u32[], token[]) recv(%sd), channel_id=2, is_host_transfer=true",
-    "%rd = (f32[2], token[]) recv-done(%r), channel_id=2, is_host_transfer=true",
-)
-
-
-def test_what_is_sent_to_the_host_changes_nothing():
-    given = np.array([[1, 2]], np.float32)
-    last = "%n = f32[2] negate(%p)"
-    [seen] = run(*SENT, "%e = token[] get-tuple-element(%rd), index=1", last, arguments=[given], header=ONE)
-    assert np.array_equal(seen, -given)
-    for used in ("%n = f32[2] get-tuple-element(%rd), index=0", "%n = ((f32[2], token[])) tuple(%rd)"):
-        with pytest.raises(Refused, match="what the host answers"):
-            run(*SENT, used, arguments=[given], header=ONE)
-
-
-def test_a_send_between_devices_is_refused():
-    send = SENT[2].replace(", is_host_transfer=true", "")
-    with pytest.raises(Refused, match="send between devices"):
-        run(*SENT[:2], send, "%n = f32[2] negate(%p)", arguments=[np.ones((1, 2), np.float32)], header=ONE)
-
-
 @pytest.mark.parametrize(("order", "less"), [("TOTAL", [True, False]), ("PARTIAL", [False, False])])
 def test_the_order_of_a_comparison(order, less):
     """In the total order -0 is less than 0, and NaN is the largest; in the partial order neither is less."""

@@ -175,8 +175,8 @@ SEND = (
 def test_a_permute_that_became_send_and_receive_is_decomposed():
     read = schedule.parse_schedule(text(*SEND, header=SCHEDULED))
     assert read.decomposed == 1
-    assert [(p.kind, p.collective, p.between) for p in read.pairs] == [
-        ("send", None, DONE_OF_DOT),
+    assert [(p.kind, p.collective and p.collective.kind, p.between) for p in read.pairs] == [
+        ("send", "collective-permute", DONE_OF_DOT),
         ("recv", None, DONE_OF_DOT),
     ]
 

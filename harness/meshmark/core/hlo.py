@@ -5,7 +5,8 @@ The input is optimized HLO text (`compiled.as_text()`), the only public account 
 0.10 to 0.12 print it for CPU, TPU and GPU. Numbers in groups and pairs (`meshmark.core.groups`) are positions in the
 flattened array of the mesh's devices, not device ids.
 
-`send`, `recv` and custom calls that communicate are not read. A branch of a conditional counts as if it ran.
+A `send` between devices counts as the collective-permute from which XLA made it. `recv`, sends to the host and custom
+calls that communicate are not read. A branch of a conditional counts as if it ran.
 """
 
 from __future__ import annotations
@@ -86,11 +87,17 @@ def collectives_of(module: Module, num_partitions: int | None = None) -> tuple[C
             if key in chains:
                 continue
             chains.add(key)
+        if kind == "send":
+            kind, start = "collective-permute", True
         permute = kind == "collective-permute"
         spelled = attributes.get("source_target_pairs" if permute else "replica_groups", "")
+        if opcode == "send":
+            spelled = pairs_of_send(instruction)
         members = () if permute else groups.spelled(spelled, num_partitions or module.num_devices)
         shape = instruction.logical_shape
-        dtype, nbytes = payload(_result_of_start(shape, kind) if start else shape)
+        dtype, nbytes = payload(
+            _sent(shape) if opcode == "send" else _result_of_start(shape, kind) if start else shape
+        )
         if kind == "reduce-scatter":
             nbytes *= len(members[0])  # the text gives its output; S is its input
         elif kind == "all-reduce" and computation.name.startswith("all-reduce-scatter"):
@@ -120,12 +127,14 @@ def collectives_of(module: Module, num_partitions: int | None = None) -> tuple[C
 _REDUCING = ("all-reduce", "reduce-scatter")
 _MOVING = ("all-gather", "all-to-all", "ragged-all-to-all", "collective-permute", "collective-broadcast")
 _OPCODES = frozenset(kind + suffix for kind in _REDUCING + _MOVING for suffix in ("", "-start"))
-_MARKS = ("all-", "reduce-scatter", "collective-")
+_PAIRS_OF_SEND = re.compile(r'_xla_send_recv_source_target_pairs="?(\{(?:\{\d+,\d+\},?)*\})"?')
+"""The frontend attribute of a send and a recv that XLA made from a collective-permute."""
+_MARKS = ("all-", "reduce-scatter", "collective-", "_xla_send_recv_source_target_pairs")
 """Parts of these opcodes. Searching for a plain string is several times faster than reading every line."""
 
 _CHAIN = re.compile(r'chain_id="([^"]*)"')
 GENERATED = 'is_spmd_generated="true"'
-"""The frontend attribute of what the partitioner put into a program, where the compiler keeps it (TPU)."""
+"""The frontend attribute of what the partitioner put into a program, in texts of JAX since 0.11."""
 
 
 def _communicating(module: Module) -> Iterator[tuple[Computation, Instruction]]:
@@ -133,8 +142,23 @@ def _communicating(module: Module) -> Iterator[tuple[Computation, Instruction]]:
     for computation in module.computations.values():
         for line in computation.lines:
             maybe = any(mark in line for mark in _MARKS)
-            if maybe and (found := Instruction.of(line)) and found.opcode in _OPCODES:
+            if not maybe or not (found := Instruction.of(line)):
+                continue
+            if found.opcode in _OPCODES or (found.opcode == "send" and pairs_of_send(found)):
                 yield computation, found
+
+
+def pairs_of_send(instruction: Instruction) -> str:
+    """The text of the pairs of a send or a recv between devices; "" if it has none."""
+    found = _PAIRS_OF_SEND.search(instruction.frontend)
+    return found[1] if found else ""
+
+
+def _sent(shape: AnyShape) -> AnyShape:
+    """The type of what a send sends. Its own type is (data, context, token)."""
+    if not isinstance(shape, TupleShape) or not shape.parts:
+        raise Refused(f"a send of type {shape}")
+    return shape.parts[0]
 
 
 def _is_generated(module: Module, computation: Computation) -> bool:

@@ -51,7 +51,7 @@ def check_module(module: Module) -> None:
     for computation in module.computations.values():
         for instruction in computation.instructions:
             for what, given, taken in _passed(module, computation, instruction):
-                _check_equal_types(f"{instruction.name}: {what}", given, taken)
+                check_equal_types(f"{instruction.name}: {what}", given, taken)
             _check_aliases(computation, instruction)
             _check_constraints(computation, instruction)
     _check_entry(module)
@@ -125,6 +125,8 @@ def _passed(module: Module, computation: Computation, instruction: Instruction) 
         if len(results) == len(given):
             for shape, part in zip(given, results, strict=True):
                 _same_order(instruction, shape, part)
+    elif opcode == "send" and isinstance(own, TupleShape) and not to_host(instruction):
+        yield "its operand", given[0], own.parts[0]
     yield from _started(module, instruction, given)
     yield from _awaited(computation, instruction, given)
 
@@ -156,13 +158,20 @@ def _started(module: Module, instruction: Instruction, given: list[AnyShape]) ->
 def _awaited(computation: Computation, instruction: Instruction, given: list[AnyShape]) -> Iterator[Passed]:
     """The result of a done, which must be that of its start."""
     kind, _, part = instruction.opcode.rpartition("-")
-    if part not in ("done", "update") or kind in ("send", "recv", "call"):
+    if part not in ("done", "update") or kind in ("send", "call") or to_host(instruction):
         return
     source = computation.by_name[instruction.operands[0]]
     if source.opcode.endswith(("-start", "-update", "-done")) and source.opcode.rpartition("-")[0] != kind:
         raise Fault(f"{instruction.name} awaits {source.name}, a {source.opcode}")
-    if part == "done" and isinstance(given[0], TupleShape) and kind != "all-reduce":
+    if kind == "recv" and isinstance(given[0], TupleShape) and isinstance(instruction.shape, TupleShape):
+        yield "its result", given[0].parts[0], instruction.shape.parts[0]
+    elif part == "done" and isinstance(given[0], TupleShape) and kind != "all-reduce":
         yield "its result", given[0].parts[0 if kind == "copy" else 1], instruction.shape
+
+
+def to_host(instruction: Instruction) -> bool:
+    """Whether a send or a receive goes to the host or comes from it, and not to or from another device."""
+    return instruction.attributes.get("is_host_transfer") == "true"
 
 
 def _branches(instruction: Instruction) -> list[str]:
@@ -184,7 +193,7 @@ def _named(module: Module, name: str) -> Computation:
 # Types -------------------------------------------------------------------------------------------------------
 
 
-def _check_equal_types(what: str, given: AnyShape, taken: AnyShape) -> None:
+def check_equal_types(what: str, given: AnyShape, taken: AnyShape) -> None:
     """Fault if the two types differ."""
     if given is taken:
         return
@@ -193,7 +202,7 @@ def _check_equal_types(what: str, given: AnyShape, taken: AnyShape) -> None:
         if isinstance(given, TupleShape) != isinstance(taken, TupleShape) or len(parts[0]) != len(parts[1]):
             raise Fault(f"{what}, {given}, is taken for {taken}")
         for a, b in zip(*parts, strict=True):
-            _check_equal_types(what, a, b)
+            check_equal_types(what, a, b)
     elif (given.dtype, given.dims) != (taken.dtype, taken.dims) or not _lie_alike(given, taken):
         raise Fault(f"{what}, {_spelled(given)}, is taken for {_spelled(taken)}")
 
@@ -237,7 +246,7 @@ def _check_constraints(computation: Computation, instruction: Instruction) -> No
     for n, (a, b) in enumerate(zip(given, wanted, strict=True)):
         if not any(shape.layout.tiles for shape in flat(b)):
             a, b = _untiled(a), _untiled(b)
-        _check_equal_types(f"{instruction.name}: operand {n}", a, b)
+        check_equal_types(f"{instruction.name}: operand {n}", a, b)
 
 
 def _untiled(shape: AnyShape) -> AnyShape:
@@ -299,8 +308,8 @@ def _check_entry(module: Module) -> None:
         if not arrow:
             raise Refused(f"entry_computation_layout={text[:60]}")
         wanted = parse_type(arguments + ")")
-        _check_equal_types("the arguments", wanted, TupleShape(tuple(p.shape for p in entry.parameters)))
-        _check_equal_types("the results", entry.root.shape, parse_type(result))
+        check_equal_types("the arguments", wanted, TupleShape(tuple(p.shape for p in entry.parameters)))
+        check_equal_types("the results", entry.root.shape, parse_type(result))
     used: set[tuple[int, tuple[int, ...]]] = set()
     for to, number, of in aliases(module.attributes.get("input_output_alias", "{}")):
         if number >= len(entry.parameters):

@@ -271,37 +271,55 @@ def _tuple_all_to_all(
 
 def pairs_of(evaluator: Evaluator, instruction: Instruction) -> tuple[tuple[int, int], ...]:
     """(source, target) of each pair of a permute, as device ids."""
+    text = instruction.attributes.get("source_target_pairs", "")
+    return global_pairs(evaluator, text, "channel_id" in instruction.attributes)
+
+
+def global_pairs(evaluator: Evaluator, text: str, of_partitions: bool) -> tuple[tuple[int, int], ...]:
+    """The pairs of a text as device ids. They name partitions of every replica, or replicas of every partition.
+
+    Refused for an unknown form."""
     try:
-        pairs = spellings.spelled_pairs(instruction.attributes["source_target_pairs"])
-    except (KeyError, ValueError):
+        pairs = spellings.spelled_pairs(text)
+    except ValueError:
         raise Refused("source_target_pairs of another form") from None
     replicas, partitions = evaluator.module.replicas, evaluator.module.partitions
-    if "channel_id" in instruction.attributes:
+    if of_partitions:
         return tuple((r * partitions + a, r * partitions + b) for r in range(replicas) for a, b in pairs)
     return tuple((a * partitions + p, b * partitions + p) for p in range(partitions) for a, b in pairs)
 
 
 def _permute(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    values, pairs = [array(o, instruction.name) for o in operands], pairs_of(evaluator, instruction)
+    values = [array(o, instruction.name) for o in operands]
+    found = permuted(evaluator, instruction.name, values, pairs_of(evaluator, instruction))
+    return found if isinstance(instruction.shape, TupleShape) else found[0]
+
+
+def permuted(
+    evaluator: Evaluator, name: str, values: Sequence[Value], pairs: Sequence[tuple[int, int]]
+) -> tuple[Value, ...]:
+    """Values that move from the source to the target of each pair; zeros where nothing arrives.
+
+    Fault for a device that sends or receives twice, or that does not exist. Hang for one that never comes. name: that
+    of the instruction, for the message."""
     if len({b for _, b in pairs}) < len(pairs) or len({a for a, _ in pairs}) < len(pairs):
-        raise Fault(f"{instruction.name}: a device sends or receives twice")
+        raise Fault(f"{name}: a device sends or receives twice")
     place = {int(device): row for row, device in enumerate(evaluator.ids)}
     for a, b in pairs:
         if max(a, b) >= evaluator.module.num_devices:
-            raise Fault(f"{instruction.name}: a pair names a device that there is not")
+            raise Fault(f"{name}: a pair names a device that there is not")
         if (a in place) != (b in place):
             absent = b if a in place else a
-            raise Hang(f"{instruction.name} waits for device {absent}, which never reaches it")
+            raise Hang(f"{name} waits for device {absent}, which never reaches it")
     here = [(place[a], place[b]) for a, b in pairs if a in place]
     sources, targets = ([pair[k] for pair in here] for k in (0, 1))
 
     def move(data: np.ndarray) -> np.ndarray:
-        result = np.zeros((evaluator.devices, *data.shape[1:]), data.dtype)  # zeros where nothing arrives
+        result = np.zeros((evaluator.devices, *data.shape[1:]), data.dtype)
         result[targets] = full(data, evaluator.devices)[sources]
         return result
 
-    found = tuple(Value(move(v.data), None if v.poison is None else move(mask(v))) for v in values)
-    return found if isinstance(instruction.shape, TupleShape) else found[0]
+    return tuple(Value(move(v.data), None if v.poison is None else move(mask(v))) for v in values)
 
 
 def _broadcast(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
@@ -329,6 +347,8 @@ def _ragged(evaluator: Evaluator, instruction: Instruction, operands: Sequence[A
     result = np.array(full(output.data, devices))
     spoiled = np.array(np.broadcast_to(mask(output), result.shape))
     for group in find_group_rows(evaluator, instruction):
+        if sizes.shape[1] != len(group):
+            raise Fault(f"{instruction.name}: {sizes.shape[1]} sizes for a group of {len(group)}")
         for i, sender in enumerate(group):
             for j, receiver in enumerate(group):
                 size, start, place = sizes[sender, j], starts[sender, j], places[sender, j]
@@ -350,7 +370,7 @@ _COLLECTIVES: dict[str, tuple[Function, tuple[str, ...]]] = {
     "all-gather": (_all_gather, (*_FLAGS, "dimensions")),
     "all-to-all": (_all_to_all, (*_FLAGS, "dimensions")),
     "collective-permute": (_permute, ("source_target_pairs",)),
-    "collective-broadcast": (_broadcast, _FLAGS),
+    "collective-broadcast": (_broadcast, (*_FLAGS, "has_dynamic_root")),
     "ragged-all-to-all": (_ragged, _FLAGS),
 }
 

@@ -24,14 +24,15 @@ from meshmark.interpreter import (  # noqa: F401
     elementwise,
     factorizations,
     fourier,
-    host,
     linear_algebra,
     movement,
+    random_bits,
     reductions,
     shardings,
     threefry,
+    transfers,
 )
-from meshmark.interpreter.faults import Fault
+from meshmark.interpreter.faults import Fault, Hang
 from meshmark.interpreter.meanings import MEANINGS
 from meshmark.interpreter.reductions import BINARY, plain_reducer
 from meshmark.interpreter.values import UNWRITTEN, AnyValue, Pending, Value, full
@@ -67,6 +68,12 @@ class Evaluator:
         self.factor_bits = factor_bits or {}
         self.watch = watch
         self.trips = 0
+        self.sends: dict[str, list[tuple[Instruction, Value]]] = {}
+        """The sends between devices that nobody has received yet, by channel, with their values."""
+        self.receives: dict[str, list[Instruction]] = {}
+        """The receives from devices that are not done, by channel."""
+        self.delivered_early: set[str] = set()
+        """The names of sends that come after the done of their recv."""
         self._ids: np.ndarray | None = np.arange(module.num_devices)
         self._frames: list[_Frame] = []
 
@@ -101,6 +108,10 @@ class Evaluator:
     def value(self, name: str) -> AnyValue:
         """A value of the running computation."""
         return self._frames[-1].values[name]
+
+    def computed(self, name: str) -> bool:
+        """Whether the running computation has this value already."""
+        return name in self._frames[-1].values
 
     def shape_of(self, name: str) -> AnyShape:
         """The type of a value of the running computation."""
@@ -220,6 +231,9 @@ def interpret(
     evaluator = Evaluator(module, factor_bits, watch)
     with np.errstate(all="ignore"):
         result = evaluator.run(module.entry.name, given)
+    for waiting in evaluator.sends.values():
+        for send, _ in waiting:
+            raise Hang(f"{send.name} waits for a recv, and there is none")
     found = result if isinstance(module.entry.root.shape, TupleShape) else (result,)
     arrays = []
     for i, part in enumerate(found):  # type: ignore[arg-type]

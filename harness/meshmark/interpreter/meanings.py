@@ -52,6 +52,7 @@ _FORMS: dict[str, re.Pattern[str]] = {
     "indices_are_sorted": _FLAG,
     "unique_indices": _FLAG,
     "is_host_transfer": _FLAG,
+    "has_dynamic_root": re.compile("false"),  # else an operand names the sender
     "index": _NUMBER,
     "iota_dimension": _NUMBER,
     "index_vector_dim": _NUMBER,

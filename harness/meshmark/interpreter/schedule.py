@@ -17,15 +17,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from meshmark.core.hlo import Collective, collectives_of
+from meshmark.core.hlo import Collective, collectives_of, pairs_of_send
 from meshmark.core.hlo_module import Computation, Instruction, Module
 from meshmark.interpreter import reader
 from meshmark.interpreter.meanings import called
 from meshmark.interpreter.work import Account, Work
 
 _CHAIN = re.compile(r'chain_id="([^"]*)"')
-_PAIRS_OF_SEND = "_xla_send_recv_source_target_pairs"
-"""The frontend attribute of a send and recv that XLA made from a collective-permute."""
 _RING = "windowed_dot_general"
 """A part of the name of a loop that the partitioner made from a product and a collective: a ring of permutes."""
 _AGAIN = re.compile(r"\.remat\d*(?:$|\.)")
@@ -90,18 +88,16 @@ class Schedule:
 
     @property
     def inserted(self) -> int:
-        """The number of collectives that the text marks as inserted by the partitioner. TPU compilers keep the mark."""
+        """The number of collectives that the text marks as inserted by the partitioner. JAX writes the mark since 0.11."""
         return sum(c.inserted for c in self.collectives)
 
     @property
     def decomposed(self) -> int:
         """The number of decomposed operations: sends that were a collective-permute, and the collective-permutes of
         rings into which the partitioner splits a product and its collective."""
-        sends = sum(
-            i.opcode == "send" and _PAIRS_OF_SEND in i.frontend for _, i in self.module.instructions()
-        )
-        rings = sum(c.kind == "collective-permute" and _RING in c.computation for c in self.collectives)
-        return sends + rings
+        sends = {i.name for _, i in self.module.instructions() if i.opcode == "send" and pairs_of_send(i)}
+        permutes = (c for c in self.collectives if c.kind == "collective-permute")
+        return sum(c.name in sends or _RING in c.computation for c in permutes)
 
     @property
     def rematerialized(self) -> int:

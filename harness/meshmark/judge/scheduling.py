@@ -66,7 +66,7 @@ def of_text(text: str, case: Case, fabric: Fabric | None = None) -> dict[str, An
 def _exposed(read: Schedule, pairs: Sequence[Mapping[str, Any]], fabric: Fabric | None) -> float | None:
     """Seconds of communication that no work hides, in one execution, projected; None if unknown. A collective that is
     not split into a start and a done is exposed as a whole."""
-    started = [p for p in pairs if p["kind"] not in ("send", "recv")]
+    started = [p for p in pairs if p["kind"] not in ("send", "recv") or "bytes" in p]
     if fabric is None or any("exposed_s" not in p for p in started):
         return None
     whole = sum(network_seconds(c, fabric) for c in read.collectives if not c.asynchronous)
