@@ -146,12 +146,13 @@ def plus_minus(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype:
 
     With `odd_rows` on the left, every product and every partial sum, in any order, is an integer that the
     dtype represents. The result is exact for any k, and an intermediate rounding changes nearly every output.
-    The +1 of column j is in row (j + r) mod k, with one random r per matrix, so that k columns use every
-    row. The -1 is half the rows further on, and so in another shard if the contraction is split.
+    The +1 of column j is in row (j + r) mod k, so that k columns use every row. r is random for the first matrix, and
+    one more for each further one: k matrices in a row differ. The -1 is half the rows further on, and so in another
+    shard if the contraction is split.
     """
     rows, columns = np.uint64(shape[-2]), np.uint64(shape[-1])
     row, column = index // columns % rows, index % columns
-    plus = (column + random_bits(11, index // (rows * columns))) % rows
+    plus = (column + random_bits(11, np.zeros(1, np.uint64)) + index // (rows * columns)) % rows
     minus = (plus + rows // np.uint64(2)) % rows if rows > 1 else rows
     return ((row == plus).astype(np.int8) - (row == minus).astype(np.int8)).astype(dtype)
 

@@ -88,7 +88,7 @@ class Schedule:
 
     @property
     def inserted(self) -> int:
-        """The number of collectives that the text marks as inserted by the partitioner. JAX writes the mark since 0.11."""
+        """The number of collectives that the text marks as inserted by the partitioner, as JAX does since 0.11."""
         return sum(c.inserted for c in self.collectives)
 
     @property

@@ -23,21 +23,24 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from meshmark.core import values
 from meshmark.core.errors import BadInput
 from meshmark.operations import cases
 from meshmark.operations.additions import version_that_added
-from meshmark.operations.base import Cost, Plan, nbytes
+from meshmark.operations.base import Argument, Cost, Plan, nbytes
 from meshmark.operations.cases import Case
 from meshmark.operations.collective_base import CollectiveOperation
 from meshmark.operations.collectives.all_reduce import Reduction
 from meshmark.operations.collectives.gather_scatter import PsumScatter
 from meshmark.operations.collectives.permutations import RaggedAllToAll
+from meshmark.operations.functions.contraction import arranged, signs
 from meshmark.operations.models.layers import Attention, Layer
 from meshmark.operations.programs.forms import ProgramForm
+from meshmark.operations.programs.found import nonzero
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 22
+TABLE_VERSION = 23
 """The version of the table that the code describes. Run lines name it as `table`."""
 
 
@@ -154,7 +157,31 @@ def _with_other_numbers(case: Case) -> bool:
     return request.dtype == "uint64" and request.variant.get("fill") == "extreme"
 
 
+def _with_parts_that_may_be_equal(case: Case) -> bool:
+    """Whether version 22 had other numbers in the case: stacked factors, and small arrays of small integers, of which
+    two parts could be equal."""
+    return any(
+        (_fill(a) in (values.plus_minus, signs) and _matrices(a) > 1)
+        or (a.fill is nonzero and math.prod(a.shape) <= 15)
+        for a in case.plan.arguments
+    )
+
+
+def _fill(argument: Argument) -> object:
+    return argument.options["fill"] if argument.fill is arranged else argument.fill
+
+
+def _matrices(argument: Argument) -> int:
+    """The number of matrices of an argument, which has its rows and columns last unless it is arranged."""
+    stacked = argument.options["groups"][0] if argument.fill is arranged else range(len(argument.shape) - 2)
+    return math.prod(argument.shape[d] for d in stacked)
+
+
 CHANGES: dict[int, TableChange] = {
+    23: TableChange(
+        "no two devices hold the same part of a stack of factors or of a small array of small integers",
+        recompiled=_with_parts_that_may_be_equal,
+    ),
     22: TableChange(
         "more calls of NumPy's functions and their gradients; small rules of orders of norms, methods of NumPy's"
         " functions, reductions over names and dimensions together, whole ranges of integers, initializers by their"
