@@ -198,6 +198,14 @@ def backwards(cell: Cell) -> None:
     cell[0]["rounds_s"] = [float(1000 * (i % 2)) for i in range(number - 1)] + [0.0]
 
 
+def stretched(cell: Cell) -> None:
+    """Every round takes a thousand times as long, in each cadence."""
+    for record in cell:
+        for name in ("rounds_s", "control_rounds_s"):
+            if name in record:
+                record[name] = [time * 1000 for time in record[name]]
+
+
 def fields(line: int, **fields: object) -> Change:
     """Other fields of one line of each cell; None takes a field away."""
 
@@ -261,6 +269,7 @@ LIES: dict[str, Lie] = {
         both(fitted(0.45, closed=True), no_profile), "profile standard gives 0.2 s: explain it in a note"
     ),
     "times of rounds that go backwards": Lie(in_cells(backwards), TOO_LONG),
+    "rounds that took longer than their cell": Lie(in_cells(stretched), "and the rounds of the cell .* s"),
     "the same, in the product's own words": Lie(
         fitted(0.45, closed=False),
         "are gaps between samples",

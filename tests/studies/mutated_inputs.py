@@ -284,7 +284,8 @@ def badge_of(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
             return
         given = {k: v for k, v in words.items() if isinstance(v, str)} if isinstance(words, dict) else {}
         found = SimpleNamespace(
-            **{"met": "L1", "jax": "0.12.0.1", "device_kind": "cpu", "topology": ""} | given,
+            **{"met": "L1", "jax": "0.12.0.1", "device_kind": "cpu", "topology": "", "interpreted_up_to": ""}
+            | given,
             **{"virtual": False, "devices": 4, "processes": 1},
         )
         review = Review(given.get("place", "x"), measured=given.get("measured", ""))

@@ -71,6 +71,20 @@ def of_cell(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[int
         yield first, f"{why}: {TAKEN}"
 
 
+def longer_than_their_cell(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
+    """(line, what can't be) where the rounds of a cell, in all cadences and modes of a process, took longer than the
+    cell. The last line of a cell has the seconds of all of it."""
+    spent: dict[tuple[str, int], list[float]] = {}
+    for number, record in lines:
+        own = spent.setdefault((record["run"], record["process"]), [])
+        own += (times[-1] for name in ("rounds_s", "control_rounds_s") if (times := record.get(name)))
+        if "seconds" in record:
+            took, whole = math.fsum(own), record["seconds"]
+            own.clear()
+            if took > whole + TICK:
+                yield number, f"its cell took {whole:.4g} s, and the rounds of the cell {took:.4g} s: {TAKEN}"
+
+
 def unusual_gaps(found: Sequence[Line]) -> tuple[float, float]:
     """(seconds between the samples of a cell beyond those of its middle round, seconds of its sampling)."""
     record = found[0][1]

@@ -71,6 +71,8 @@ def of_file(
     for run, own in gaps.items():
         if why := rounds.too_many_gaps(own):
             yield first[run], why
+    counted = [(n, r) for n, r in lines if (runs[r["run"]].get("timing") or {}).get("counts") == COUNTS]
+    yield from rounds.longer_than_their_cell(counted)
 
 
 def _unusual_time(run: Mapping[str, Any]) -> str:
