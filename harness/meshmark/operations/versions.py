@@ -40,7 +40,7 @@ from meshmark.operations.programs.found import nonzero
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 23
+TABLE_VERSION = 24
 """The version of the table that the code describes. Run lines name it as `table`."""
 
 
@@ -178,6 +178,9 @@ def _matrices(argument: Argument) -> int:
 
 
 CHANGES: dict[int, TableChange] = {
+    24: TableChange(
+        "pairs of cumulative functions and of windows of one array, as programs that are compiled for topologies too"
+    ),
     23: TableChange(
         "no two devices hold the same part of a stack of factors or of a small array of small integers",
         recompiled=_with_parts_that_may_be_equal,

@@ -185,6 +185,80 @@ class ScanOfMaximum(Found):
         return np.maximum.accumulate(x[::-1])[::-1]
 
 
+class CumulativePair(Found):
+    """Two cumulative functions of one array along its sharded dimension, in one program."""
+
+    name = "cumulative_pair"
+    kinds = ("sum_product", "product_sum", "sum_maximum", "maximum_sum", "minimum_maximum")
+    dtypes: ClassVar[tuple[str, ...]] = ("int32",)
+
+    def plan(self, request: Request) -> Plan:
+        spec: Spec = (request.mesh.names,)
+        x = small(request, (2 * request.mesh.size,), spec)
+        functions = tuple(request.variant["kind"].split("_"))
+        return Plan(
+            (x,), (Result(x.shape, request.dtype, spec),) * 2, {"functions": functions}, judge="exact"
+        )
+
+    @staticmethod
+    def auto(x, *, functions):
+        every = {"sum": lax.cumsum, "product": lax.cumprod, "maximum": lax.cummax, "minimum": lax.cummin}
+        return tuple(every[name](x) for name in functions)
+
+    @staticmethod
+    def reference(x, *, functions):
+        every = {"sum": np.add, "product": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
+        return tuple(every[name].accumulate(x, dtype=x.dtype) for name in functions)
+
+
+class WindowPair(Found):
+    """Two reductions of one array over windows that overlap along its sharded dimension, in one program: of three
+    elements each, or the largest and the sum of each 3 x 3 pixels of an image, as networks pool."""
+
+    name = "window_pair"
+    kinds = ("maximum_sum", "sum_product", "minimum_maximum", "pools")
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+
+    def plan(self, request: Request) -> Plan:
+        kind, every = request.variant["kind"], request.mesh.names
+        shape: tuple[int, ...] = (2 * request.mesh.size,)
+        spec: Spec = (every,)
+        window: tuple[int, ...] = (3,)
+        if kind == "pools":
+            kind, shape, spec, window = "maximum_sum", (2, *shape, 4, 2), (None, every), (1, 3, 3, 1)
+        x = small(request, shape, spec)
+        options = {"functions": tuple(kind.split("_")), "window": window}
+        return Plan((x,), (Result(shape, request.dtype, spec),) * 2, options, judge="exact")
+
+    @staticmethod
+    def auto(x, *, functions, window):
+        every = {
+            "sum": (0.0, lax.add),
+            "product": (1.0, lax.mul),
+            "maximum": (-np.inf, lax.max),
+            "minimum": (np.inf, lax.min),
+        }
+        return tuple(
+            lax.reduce_window(x, start, function, window, (1,) * x.ndim, "SAME")
+            for start, function in map(every.__getitem__, functions)
+        )
+
+    @staticmethod
+    def reference(x, *, functions, window):
+        every = {
+            "sum": (0.0, np.sum),
+            "product": (1.0, np.prod),
+            "maximum": (-np.inf, np.max),
+            "minimum": (np.inf, np.min),
+        }
+        found = []
+        for start, function in map(every.__getitem__, functions):
+            padded = np.pad(x, [(n // 2, n // 2) for n in window], constant_values=start)
+            windows = np.lib.stride_tricks.sliding_window_view(padded, window)
+            found.append(function(windows, axis=tuple(range(x.ndim, 2 * x.ndim))))
+        return tuple(found)
+
+
 class ReshapePullback(Found):
     """The pullback of a reshape into a sharding over the mesh's axes, in their order or reversed, together with a
     second cotangent."""
