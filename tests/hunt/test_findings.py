@@ -2,6 +2,7 @@
 """Kept findings are complete (data, script, report), and the page and pytest read them."""
 
 import ast
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from meshmark.commands.main import main
 from meshmark.hunt import findings, reports
 from meshmark.hunt.findings import FindingError
 from meshmark.hunt.hunting import Hunt
+from meshmark.hunt.workers import Answer
 from meshmark.levels import known_issues
 
 STORE = found_page.STORE
@@ -109,6 +111,30 @@ def test_releases_are_told_as_spans():
         {"0.4.30": "right", "0.4.38": "right", "0.5.3": "wrong", "0.6.2": "wrong", "0.7.2": "right"}
     )
     assert told == "0.4.30 to 0.4.38 right, 0.5.3 to 0.6.2 wrong, 0.7.2 right"
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (Answer([], "", [], {}, {}), "right"),
+        (Answer([{"kind": "numbers"}], "", [], {}, {}), "wrong"),
+        (Answer([{"kind": "oracles"}], "", [], {}, {}), "wrong"),
+        (Answer([{"kind": "crash"}], "", [], {}, {}), "crash"),
+        (Answer([{"kind": "refused"}], "", ["custom call x"], {}, {}), "refused"),
+        (Answer([], "no gradient", [], {}, {}), "inexpressible"),
+        (Answer([], "", ["custom call x"], {}, {}), "not judged: custom call x"),
+    ],
+)
+def test_the_outcome_of_a_replay(answer, outcome):
+    assert reports.outcome_of(answer) == outcome
+
+
+def test_a_report_says_what_a_finding_shows_elsewhere(tmp_path):
+    finding = replace(EVERY[0], name="x", elsewhere={"v5e:2x4, interpreted": "wrong", "2 processes": "right"})
+    reports.refresh(finding, tmp_path)
+    assert findings.read_finding(tmp_path / "x").elsewhere == finding.elsewhere
+    text = (tmp_path / "x" / "report.md").read_text()
+    assert "## Elsewhere" in text and "| 2 processes | right |" in text
 
 
 def test_an_unknown_finding_is_named(capsys, tmp_path):

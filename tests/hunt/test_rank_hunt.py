@@ -52,6 +52,30 @@ def test_a_wrong_rank_is_found_and_shrunk_and_a_dead_one_ends_the_hunt_which_goe
     assert "each judged by 2 processes together" in output
 
 
+def replayed(each):
+    """(exit code, output) of the replay of a finding for two devices by two processes of so many devices."""
+    command = [
+        *(sys.executable, "-m", "meshmark", "launch", "-n", "2", "--devices-per-process", str(each), "--")
+    ]
+    command += [sys.executable, "-m", "meshmark", "hunt", "--replay", "update-slice-past-the-edge"]
+    environment = os.environ | {"PYTHONPATH": IMPORTS, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_finding_is_replayed_by_all_processes_together():
+    code, output = replayed(1)
+    assert code == 1, output
+    assert "auto, over 2 processes: numbers: rank 1: result 0: 1 of 2 elements differ" in output
+    assert '"there": true, "outcome": "wrong"' in output
+
+
+def test_processes_with_other_devices_than_a_finding_needs_say_so():
+    code, output = replayed(2)
+    assert code == 2, output
+    assert "needs 2 devices, and the 2 processes have 4: --num-devices N gives each process N" in output
+
+
 @pytest.mark.parametrize("option", [("--keep", "x"), ("--topology", "v5e:2x4"), ("--workers", "1")])
 def test_what_takes_one_process_is_refused(option, capsys):
     ranks = ("--coordinator", "127.0.0.1:1", "--num-processes", "2", "--process-id", "0")

@@ -26,7 +26,7 @@ from meshmark.hunt import findings, generator, logs, places, reports, yields
 from meshmark.hunt.hunting import ORACLES, SHRINK_S, Hunt, table
 from meshmark.hunt.oracles import RELEASE
 from meshmark.hunt.versions import GENERATOR
-from meshmark.hunt.workers import Settings, Slot
+from meshmark.hunt.workers import Answer, Settings, Slot
 from meshmark.ranks import group as ranks
 from meshmark.ranks.group import Coordinates
 from meshmark.timing import environments
@@ -163,7 +163,7 @@ def hunt_here(arguments: argparse.Namespace, against: environments.Environment |
     return int(any(not group.known for group in hunt.groups.values()))
 
 
-ALONE = ("replay", "keep", "topology", "workers", "against")
+ALONE = ("keep", "topology", "workers", "against")
 """The options that only a hunt in one process can have."""
 
 ALIKE = (
@@ -177,6 +177,7 @@ ALIKE = (
     "known",
     "follow",
     "oracles",
+    "replay",
 )
 """The options that must be equal on all ranks."""
 
@@ -198,6 +199,15 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
     alike = {name: str(getattr(arguments, name)) for name in ALIKE}
     rank = RankHunt(hunt, found, alike, arguments.num_devices, arguments.join)
     hunt.settings = replace(hunt.settings, ranks=rank.group.size)
+    if arguments.replay:
+        with rank.group.beginning():
+            finding = findings.find_finding(arguments.replay, arguments.known)
+            rank.require_devices(finding)
+        answer = rank.replay(finding)
+        if not rank.first:
+            return int(bool(answer.differences))
+        print(f"{finding.mode}, over {rank.group.size} processes: {_describe_answer(answer)}")
+        return _show_outcome(finding, reports.outcome_of(answer))
     if rank.first:
         _read_known(arguments.known, note)
     with rank.group.beginning():
@@ -383,17 +393,29 @@ def replay(arguments: argparse.Namespace, against: environments.Environment | No
     settings, _ = _place(arguments, name)
     settings = replace(settings, against=against)
     marked = f", interpreted for {settings.topology}" if settings.topology else ""
-    there = 0
+    outcome = ""
     with Slot(settings) as slot:
         modes = ("auto", "explicit") if settings.topology else ("auto", "explicit", "eager")
         for mode in dict.fromkeys((*modes, finding.mode, *([RELEASE] if against else []))):
             answer = slot.judge(finding.data(), (mode,))
-            said = f"can't be judged: {answer.invalid}" if answer.invalid else ""
-            if answer.not_run:
-                said = f"not run: the interpreter does not know {answer.not_run[0]}"
-            for difference in answer.differences:
-                said = f"{difference['kind']}: {difference['text'].splitlines()[0][:300]}"
-                there |= mode == finding.mode
-            print(f"{mode}{marked}: {said or 'right'}")
-    print(json.dumps({"finding": finding.name, "there": bool(there)}))
+            print(f"{mode}{marked}: {_describe_answer(answer)}")
+            if mode == finding.mode:
+                outcome = reports.outcome_of(answer)
+    return _show_outcome(finding, outcome)
+
+
+def _describe_answer(answer: Answer) -> str:
+    """A few words on what a replay in one mode gave."""
+    if answer.differences:
+        last = answer.differences[-1]
+        return f"{last['kind']}: {last['text'].splitlines()[0][:300]}"
+    if answer.not_run:
+        return f"not run: the interpreter does not know {answer.not_run[0]}"
+    return f"can't be judged: {answer.invalid}" if answer.invalid else "right"
+
+
+def _show_outcome(finding: findings.Finding, outcome: str) -> int:
+    """Print the outcome in the finding's own mode; returns 1 if the finding still occurs."""
+    there = outcome in reports.OUTCOMES.values()
+    print(json.dumps({"finding": finding.name, "there": there, "outcome": outcome}))
     return int(there)

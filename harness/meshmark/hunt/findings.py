@@ -61,6 +61,10 @@ class Finding:
     """What it means for a user."""
     releases: dict[str, str] = field(default_factory=dict)
     """The outcome by release of JAX, such as wrong, right, crash, internal, refused or inexpressible."""
+    elsewhere: dict[str, str] = field(default_factory=dict)
+    """The outcome over several processes, and in the interpreted programs of topologies, with what compiled them."""
+    compiled: str = ""
+    """What a person read in the text that a compiler made: the instruction that is wrong, and for which devices."""
     workarounds: list[str] = field(default_factory=list)
     reported: str = ""
     """A link to a report, or "none found: WORDS, DATE"."""

@@ -19,10 +19,12 @@ import jax
 import numpy as np
 
 from meshmark.core import interrupts
+from meshmark.core.errors import BadInput
 from meshmark.core.terminal import note
 from meshmark.devices import environment
 from meshmark.devices.containment import START
 from meshmark.hunt import accelerators, generator, oracles
+from meshmark.hunt.findings import Finding
 from meshmark.hunt.hunting import Hunt
 from meshmark.hunt.oracles import Invalid, NotRun
 from meshmark.hunt.program import Program, from_json, to_json
@@ -173,12 +175,41 @@ class RankHunt:
         """Hunt together for `minutes`, or until `programs` programs are judged. Ends the process if a rank is gone.
 
         report: prints the findings on rank 0."""
-        assert self.consensus
         self._report = report
+        self._together(lambda slot: self._hunt(slot, minutes, programs))
+        if self.first:
+            report(self.hunt)
+        self.group.leave()
+        rollcall.report_exit_code(self.group.rank, 0)
+
+    def require_devices(self, finding: Finding) -> None:
+        """BadInput if the finding's program does not use all devices of the group: a rank without any of them can't
+        run it."""
+        if (needed := finding.data().mesh_size) != self.devices:
+            raise BadInput(
+                f"the finding {finding.name} needs {needed} devices, and the {self.group.size} processes have"
+                f" {self.devices}: --num-devices N gives each process N"
+            )
+
+    def replay(self, finding: Finding) -> Answer:
+        """Judge the program of a finding together, in its mode. Ends the process if a rank is gone."""
+        answers: list[Answer] = []
+        self._together(lambda slot: answers.append(slot.judge(finding.data(), (finding.mode,))))
+        self.group.leave()
+        rollcall.report_exit_code(self.group.rank, int(bool(answers[0].differences)))
+        return answers[0]
+
+    def _together(self, work: Callable[[Lockstep], None]) -> None:
+        """Do the work with the other ranks. Ends the process if a rank is gone, or at a signal."""
+        assert self.consensus
         interrupts.listen(self._signalled)
         endings.abort_late()
         try:
-            self._hunt(Lockstep(self.consensus, self.hunt.settings.deadline), minutes, programs)
+            slot = Lockstep(self.consensus, self.hunt.settings.deadline)
+            with self.group.channel.during("start", START):
+                jax.block_until_ready(jax.numpy.zeros(1))
+                slot.now = self.group.channel.exchange("clock", slot.now)[1][0]
+            work(slot)
         except KeyboardInterrupt as error:
             self._stop("interrupted", interrupts.code(error))
         except OSError as error:
@@ -187,15 +218,8 @@ class RankHunt:
             self._stop(str(error), 1)
         except Ended as ended:
             self._end(ended.ending)
-        if self.first:
-            report(self.hunt)
-        self.group.leave()
-        rollcall.report_exit_code(self.group.rank, 0)
 
     def _hunt(self, slot: Lockstep, minutes: float, programs: int | None) -> None:
-        with self.group.channel.during("start", START):
-            jax.block_until_ready(jax.numpy.zeros(1))
-            slot.now = self.group.channel.exchange("clock", slot.now)[1][0]
         end, number = slot.clock() + 60 * minutes, 0
         while slot.clock() < end and (programs is None or number < programs):
             if number not in self.hunt.done:

@@ -15,7 +15,7 @@ from meshmark.hunt.findings import Finding, read_script, write_finding
 from meshmark.hunt.oracles import ALONE, HOST, RELEASE
 from meshmark.hunt.program import Program, from_json
 from meshmark.hunt.scripts import write_script
-from meshmark.hunt.workers import Slot
+from meshmark.hunt.workers import Answer, Slot
 
 KINDS = {
     "numbers": "silent",
@@ -27,6 +27,9 @@ KINDS = {
 }
 """The severity of each kind of difference."""
 
+OUTCOMES = {kind: "wrong" if severity == "silent" else kind for kind, severity in KINDS.items()}
+"""The outcome of a replay for each kind of difference, as in the lists of releases."""
+
 SEVERITY = {
     "silent": "The result is wrong, and nothing says so.",
     "crash": "The process ends: no exception can be caught, and the work of the process is lost.",
@@ -34,6 +37,15 @@ SEVERITY = {
     "refused": "A right program is refused.",
 }
 """The sentence for each severity."""
+
+
+def outcome_of(answer: Answer) -> str:
+    """The outcome of a replay in one mode: one of OUTCOMES, right, inexpressible, or "not judged: REASON"."""
+    if answer.differences:
+        return OUTCOMES[answer.differences[-1]["kind"]]
+    if answer.not_run:
+        return f"not judged: {answer.not_run[0]}"
+    return "inexpressible" if answer.invalid else "right"
 
 
 def refresh(finding: Finding, store: Path) -> None:
@@ -117,6 +129,11 @@ def report_of(finding: Finding, text: str) -> str:
     if finding.releases:
         lines += ["", "## Releases", "", "| JAX | outcome |", "|---|---|"]
         lines += [f"| {version} | {outcome} |" for version, outcome in finding.releases.items()]
+    if finding.elsewhere:
+        lines += ["", "## Elsewhere", "", "| where | outcome |", "|---|---|"]
+        lines += [f"| {where} | {outcome} |" for where, outcome in finding.elsewhere.items()]
+    if finding.compiled:
+        lines += ["", "## In the compiled text", "", finding.compiled]
     if finding.workarounds:
         lines += ["", "## What makes it go away", "", *(f"- {w}" for w in finding.workarounds)]
     lines += ["", "## Reported before", "", finding.reported or "not searched yet", ""]
