@@ -14,14 +14,14 @@ from meshmark.judge import interpreted
 from meshmark.judge.explaining import explain_module, scheduled
 from meshmark.judge.programs import Program
 from meshmark.operations import cases
-from tests.interpreter import modules
+from tests.interpreter import modules, planted_gpu
 from tests.interpreter.planted import FAULTS, PROGRAMS, text, with_fault
 
 PSUM = "psum/axes=x+y/manual/2x4/float32/4KiB"
 
 
 def told(program, hlo, devices=(0, 4)):
-    case = cases.find(PROGRAMS[program], 8)
+    case = cases.find((PROGRAMS | planted_gpu.PROGRAMS)[program], 8)
     made = Program(case, tuple(jax.devices()))
     arrays = interpreted.inputs(case.cell, 0)
     sizes = case.mesh.sizes
@@ -46,6 +46,18 @@ def test_collectives_are_named_by_mesh_coordinates():
     before = next(line for line in lines if "before (x=1, y=0)" in line).split(": ")[1:]
     after = next(line for line in lines if "after  (x=0, y=0)" in line).split(": ")[1:]
     assert before == after  # what device (1, 0) sends is what device (0, 0) gets
+
+
+def test_a_send_between_devices_is_told_with_what_arrives():
+    """The first device sends one micro-batch after the other; in the second turn its neighbour has received it."""
+    lines = told("h100_pipeline", text("h100_pipeline"), (0, 1))
+    sends = [i for i, line in enumerate(lines) if "send ppermute.3-send" in line]
+    assert len(sends) == 2 and "trip 2" in lines[sends[1]]
+    said = lines[sends[1] :]
+    assert "7 pairs: (x=0, y=0) to (x=0, y=1), (x=0, y=1) to (x=0, y=2)" in "\n".join(said)
+    sent = next(line for line in said if "before (x=0, y=0)" in line).split(": ", 1)[1]
+    received = next(line for line in said if "after  (x=0, y=1)" in line).split(": ", 1)[1]
+    assert sent == received and any(digit in sent.partition(": ")[2] for digit in "123")
 
 
 def test_a_sum_is_along_its_axis_and_spelled():

@@ -14,6 +14,7 @@ import numpy as np
 
 from meshmark.core import groups as spellings
 from meshmark.core.groups import Groups
+from meshmark.core.hlo import pairs_of_send
 from meshmark.core.hlo_module import Computation, Instruction
 from meshmark.core.hlo_types import Refused, TupleShape, flat
 from meshmark.interpreter.control import contexts, done, fresh
@@ -270,21 +271,17 @@ def _tuple_all_to_all(
 
 
 def pairs_of(evaluator: Evaluator, instruction: Instruction) -> tuple[tuple[int, int], ...]:
-    """(source, target) of each pair of a permute, as device ids."""
-    text = instruction.attributes.get("source_target_pairs", "")
-    return global_pairs(evaluator, text, "channel_id" in instruction.attributes)
+    """(source, target) of each pair of a permute, or of a send or recv between devices, as device ids.
 
-
-def global_pairs(evaluator: Evaluator, text: str, of_partitions: bool) -> tuple[tuple[int, int], ...]:
-    """The pairs of a text as device ids. They name partitions of every replica, or replicas of every partition.
-
-    Refused for an unknown form."""
+    With a channel they name partitions of every replica, else replicas of every partition. Refused for an unknown
+    form."""
+    text = instruction.attributes.get("source_target_pairs") or pairs_of_send(instruction)
     try:
         pairs = spellings.spelled_pairs(text)
     except ValueError:
         raise Refused("source_target_pairs of another form") from None
     replicas, partitions = evaluator.module.replicas, evaluator.module.partitions
-    if of_partitions:
+    if "channel_id" in instruction.attributes:
         return tuple((r * partitions + a, r * partitions + b) for r in range(replicas) for a, b in pairs)
     return tuple((a * partitions + p, b * partitions + p) for p in range(partitions) for a, b in pairs)
 

@@ -15,7 +15,7 @@ from meshmark.core.hlo import pairs_of_send
 from meshmark.core.hlo_module import Instruction
 from meshmark.core.hlo_types import AnyShape, Refused, TupleShape
 from meshmark.interpreter.agreement import check_equal_types, to_host
-from meshmark.interpreter.collectives import global_pairs, permuted
+from meshmark.interpreter.collectives import pairs_of, permuted
 from meshmark.interpreter.control import fresh
 from meshmark.interpreter.faults import Fault, Hang
 from meshmark.interpreter.meanings import means
@@ -140,7 +140,6 @@ def _data(instruction: Instruction) -> AnyShape:
 
 
 def _pairs(evaluator: Evaluator, transfer: Instruction) -> tuple[tuple[int, int], ...]:
-    text = pairs_of_send(transfer)
-    if not text or _SOME_TURNS in transfer.frontend:
+    if not pairs_of_send(transfer) or _SOME_TURNS in transfer.frontend:
         raise Refused(f"{transfer.opcode} between devices without its pairs, or in some turns of a loop only")
-    return global_pairs(evaluator, text, True)
+    return pairs_of(evaluator, transfer)

@@ -22,12 +22,14 @@ import numpy as np
 
 from meshmark.core import files, layout, saying
 from meshmark.core.errors import BadInput
+from meshmark.core.hlo import pairs_of_send
 from meshmark.core.hlo_module import Instruction, Module
 from meshmark.core.hlo_types import Refused
 from meshmark.core.meshes import MeshShape
 from meshmark.core.terminal import note
 from meshmark.core.text import counted
 from meshmark.interpreter import reader, schedule
+from meshmark.interpreter.agreement import to_host
 from meshmark.interpreter.collectives import COLLECTIVES, groups_of, pairs_of
 from meshmark.interpreter.evaluator import Evaluator, interpret
 from meshmark.interpreter.faults import Fault
@@ -118,9 +120,10 @@ class Explanation:
         """Add the lines of one instruction, which the devices `ids` have just computed."""
         own = self.module.entry.by_name.get(instruction.name) is instruction
         kind = instruction.opcode
-        done = kind.endswith("-done")
-        between = kind in COLLECTIVES and not done
-        if not between and (not own or kind in PLAIN or (kind in COLLECTIVES and not done)):
+        sends = kind == "send" and bool(pairs_of_send(instruction))
+        between = sends or (kind in COLLECTIVES and not kind.endswith("-done"))
+        received = kind == "recv-done" and not to_host(instruction)
+        if not between and not received and (not own or kind in PLAIN):
             return
         self.seen[instruction.name] += 1
         if self.seen[instruction.name] > SHOWN_TURNS:
@@ -142,11 +145,12 @@ class Explanation:
             self.lines.append(f"   {self._members(evaluator, instruction)}; {who}")
             for operand in operands:
                 self.lines += self._values("before", operand, ids)
-        self.lines += self._values("after " if between else "holds ", result, ids)
+        if not sends:  # its result is memory that nobody reads
+            self.lines += self._values("after " if between or received else "holds ", result, ids)
 
     def _members(self, evaluator: Evaluator, instruction: Instruction) -> str:
         """The groups or pairs of a collective, as mesh axes or as mesh coordinates."""
-        if instruction.opcode.startswith("collective-permute"):
+        if instruction.opcode == "send" or instruction.opcode.startswith("collective-permute"):
             pairs = pairs_of(evaluator, instruction)
             shown = ", ".join(f"{self._at(a)} to {self._at(b)}" for a, b in pairs[:4])
             return f"{len(pairs)} pairs: {shown}{', ...' * (len(pairs) > 4)}"
