@@ -87,17 +87,20 @@ def collectives_of(module: Module, num_partitions: int | None = None) -> tuple[C
             if key in chains:
                 continue
             chains.add(key)
-        if kind == "send":
-            kind, start = "collective-permute", True
+        sends = opcode == "send"
+        if sends:
+            kind = "collective-permute"
         permute = kind == "collective-permute"
         spelled = attributes.get("source_target_pairs" if permute else "replica_groups", "")
-        if opcode == "send":
+        if sends:
             spelled = pairs_of_send(instruction)
         members = () if permute else groups.spelled(spelled, num_partitions or module.num_devices)
         shape = instruction.logical_shape
-        dtype, nbytes = payload(
-            _sent(shape) if opcode == "send" else _result_of_start(shape, kind) if start else shape
-        )
+        if sends:
+            shape = _sent(shape)
+        elif start:
+            shape = _result_of_start(shape, kind)
+        dtype, nbytes = payload(shape)
         if kind == "reduce-scatter":
             nbytes *= len(members[0])  # the text gives its output; S is its input
         elif kind == "all-reduce" and computation.name.startswith("all-reduce-scatter"):
@@ -114,7 +117,7 @@ def collectives_of(module: Module, num_partitions: int | None = None) -> tuple[C
                 trips=trips,
                 dimensions=integers(attributes.get("dimensions", "").strip("{}")),
                 reduction=applied.root.opcode if applied and applied.instructions else "",
-                asynchronous=start or in_async or bool(chain),
+                asynchronous=start or sends or in_async or bool(chain),
                 name=instruction.name,
                 computation=computation.name,
                 inserted=GENERATED in instruction.frontend
