@@ -211,6 +211,10 @@ class CumulativePair(Found):
         return tuple(every[name].accumulate(x, dtype=x.dtype) for name in functions)
 
 
+NEUTRAL = {"sum": 0.0, "product": 1.0, "maximum": -np.inf, "minimum": np.inf}
+"""The number that changes no result of a reduction."""
+
+
 class WindowPair(Found):
     """Two reductions of one array over windows that overlap along its sharded dimension, in one program: of three
     elements each, or the largest and the sum of each 3 x 3 pixels of an image, as networks pool."""
@@ -232,30 +236,20 @@ class WindowPair(Found):
 
     @staticmethod
     def auto(x, *, functions, window):
-        every = {
-            "sum": (0.0, lax.add),
-            "product": (1.0, lax.mul),
-            "maximum": (-np.inf, lax.max),
-            "minimum": (np.inf, lax.min),
-        }
+        every = {"sum": lax.add, "product": lax.mul, "maximum": lax.max, "minimum": lax.min}
         return tuple(
-            lax.reduce_window(x, start, function, window, (1,) * x.ndim, "SAME")
-            for start, function in map(every.__getitem__, functions)
+            lax.reduce_window(x, NEUTRAL[name], every[name], window, (1,) * x.ndim, "SAME")
+            for name in functions
         )
 
     @staticmethod
     def reference(x, *, functions, window):
-        every = {
-            "sum": (0.0, np.sum),
-            "product": (1.0, np.prod),
-            "maximum": (-np.inf, np.max),
-            "minimum": (np.inf, np.min),
-        }
+        every = {"sum": np.sum, "product": np.prod, "maximum": np.max, "minimum": np.min}
         found = []
-        for start, function in map(every.__getitem__, functions):
-            padded = np.pad(x, [(n // 2, n // 2) for n in window], constant_values=start)
+        for name in functions:
+            padded = np.pad(x, [(n // 2, n // 2) for n in window], constant_values=NEUTRAL[name])
             windows = np.lib.stride_tricks.sliding_window_view(padded, window)
-            found.append(function(windows, axis=tuple(range(x.ndim, 2 * x.ndim))))
+            found.append(every[name](windows, axis=tuple(range(x.ndim, 2 * x.ndim))))
         return tuple(found)
 
 
