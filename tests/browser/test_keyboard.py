@@ -92,6 +92,41 @@ def test_an_empty_matrix_is_a_tab_stop_itself(open_page):
     assert tab.get_attribute("#matrix-box", "tabindex") is None
 
 
+@pytest.mark.parametrize("place", ["low", "scrolled"])
+def test_a_family_that_opens_keeps_the_focus_and_the_scrolled_place(open_file, published, place):
+    """Lines below the first ones follow a moment later: none of this may wait for them."""
+    tab = open_file(published)
+    found = tab.evaluate(
+        """scrolled => {
+          const box = document.getElementById("matrix-box"), all = [...box.querySelectorAll("tr.group:not([hidden]) .toggle")];
+          const toggle = all.at(-1);
+          toggle.focus();
+          box.scrollTop = scrolled ? 1e6 : 0;
+          const before = box.scrollTop, open = toggle.getAttribute("aria-expanded");
+          toggle.click();
+          return [all.length > 20, document.activeElement === toggle, box.scrollTop - before,
+                  toggle.getAttribute("aria-expanded") !== open];
+        }""",
+        place == "scrolled",
+    )
+    assert found == [True, True, 0, True]
+
+
+def test_keys_in_the_matrix_are_not_slower_than_its_lines(open_file, published):
+    """All lines are reached in the moment in which they were asked for."""
+    tab = open_file(published)
+    assert tab.evaluate(
+        """() => {
+          const box = document.getElementById("matrix-box"), first = box.querySelector("tr.group:not([hidden]) .toggle");
+          const key = (name) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true }));
+          first.focus();
+          first.click();
+          for (let i = 0; i < 200; i++) key("PageDown");
+          return document.activeElement === [...box.querySelectorAll("tbody:not([hidden]) .toggle")].at(-1);
+        }"""
+    )
+
+
 def test_a_table_is_one_tab_stop(open_page):
     """Its heads, which sort, and the links and buttons of its rows."""
     tab = open_page()

@@ -161,13 +161,14 @@ function drawMatrix() {
     } else hide(g.line.tr, true);
     for (const r of g.members) if (open && some.has(r)) order.push(lines[r]); else hide(lines[r].tr, true);
   }
-  // First what the box shows; the others follow in their order, when the frame with the first is on its way.
+  // First what the box shows, and the line that has the focus; the others follow in their order, when the frame with the first is on its way.
   const show = (line) => { fillLine(line, total); hide(line.tr, false); };
   clearTimeout(unfolding); cancelAnimationFrame(framed);
-  for (const line of order.splice(0, most)) show(line);
+  for (const line of order.splice(0, Math.max(most, 1 + order.findIndex((line) => line.tr.contains(document.activeElement))))) show(line);
   for (const line of order) hide(line.tr, true);
-  const unfold = () => { for (const line of order.splice(0, 2 * most)) show(line); if (order.length) unfolding = setTimeout(unfold, 30); };
-  if (order.length) framed = requestAnimationFrame(() => { unfolding = setTimeout(unfold, 30); });
+  unfold = (some) => { for (const line of order.splice(0, some)) show(line); };
+  const follow = () => { unfold(2 * most); if (order.length) unfolding = setTimeout(follow, 30); };
+  if (order.length) framed = requestAnimationFrame(() => { unfolding = setTimeout(follow, 30); });
   rove();
   $("matrix-status").textContent = (hits === all ? `${plural(all, "case")} in ${plural(shown.length, "run")}.` : `${count(hits)} of ${plural(all, "case")} match, in ${plural(shown.length, "run")}.`) + (D.cut ? ` ${plural(D.cut, "reason")} cut short to keep the page small.` : "");
 }
@@ -180,11 +181,14 @@ function hide(element, yes) {
 // The least heights of a line, and of the caption and the head together, in pixels.
 const LOW = 29, TOP = 128;
 let unfolding = 0, framed = 0;
-// The most lines that the box shows: as many as its height holds, fewer where it ends below the window, and always some, for a
-// few results. The place of the box is asked for before anything changes, when the layout is known.
+// Show more of the lines that follow.
+let unfold = () => {};
+// The most lines down to the lower edge of the box: as many as its height holds and as are scrolled out above it, fewer where
+// the box ends below the window, and always some, for a few results. The place of the box is asked for before anything
+// changes, when the layout is known.
 function linesInView() {
-  const tall = innerHeight * .78, left = last ? innerHeight - $("matrix-box").getBoundingClientRect().top : tall;
-  return Math.max(6, Math.ceil((Math.min(tall, left) - TOP) / LOW) + 1);
+  const box = $("matrix-box"), tall = innerHeight * .78, left = last ? innerHeight - box.getBoundingClientRect().top : tall;
+  return Math.max(6, Math.ceil((box.scrollTop + Math.min(tall, left) - TOP) / LOW) + 1);
 }
 // Whether one of the cases of a line that the filters leave is a failure.
 function isLoud(line, total) {
@@ -230,6 +234,7 @@ function moveInMatrix(e) {
   const from = e.target.closest("button");
   if (!step || !from || !$("matrix-box").contains(from)) return;
   e.preventDefault();
+  unfold(Infinity);  // keys move over all lines, also where they are quicker than the lines that follow
   const table = grid2d(), r = table.findIndex((line) => line.includes(from)), c = table[r].indexOf(from);
   const clamp = (x, n) => Math.max(0, Math.min(n - 1, x));
   let to = null;
