@@ -98,7 +98,8 @@ def test_a_family_that_opens_keeps_the_focus_and_the_scrolled_place(open_file, p
     tab = open_file(published)
     found = tab.evaluate(
         """scrolled => {
-          const box = document.getElementById("matrix-box"), all = [...box.querySelectorAll("tr.group:not([hidden]) .toggle")];
+          const box = document.getElementById("matrix-box");
+          const all = [...box.querySelectorAll("tr.group:not([hidden]) .toggle")];
           const toggle = all.at(-1);
           toggle.focus();
           box.scrollTop = scrolled ? 1e6 : 0;
@@ -117,11 +118,12 @@ def test_keys_in_the_matrix_are_not_slower_than_its_lines(open_file, published):
     tab = open_file(published)
     assert tab.evaluate(
         """() => {
-          const box = document.getElementById("matrix-box"), first = box.querySelector("tr.group:not([hidden]) .toggle");
-          const key = (name) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true }));
+          const box = document.getElementById("matrix-box");
+          const first = box.querySelector("tr.group:not([hidden]) .toggle");
+          const key = { key: "PageDown", bubbles: true };
           first.focus();
           first.click();
-          for (let i = 0; i < 200; i++) key("PageDown");
+          for (let i = 0; i < 200; i++) document.activeElement.dispatchEvent(new KeyboardEvent("keydown", key));
           return document.activeElement === [...box.querySelectorAll("tbody:not([hidden]) .toggle")].at(-1);
         }"""
     )

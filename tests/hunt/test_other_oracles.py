@@ -259,23 +259,21 @@ def test_a_share_of_the_programs_has_them(monkeypatch, shares):
 
 def test_every_mode_has_its_turn():
     assert {m for n in range(16) for m in choose_modes(n)} == {*oracles.MODES, oracles.NUMPY}
-    assert {m for n in range(16) for m in choose_modes(n, Settings(topology="v5e:2x4"))} == {
-        "auto",
-        "explicit",
-    }
+    over = {m for n in range(16) for m in choose_modes(n, Settings(topology="v5e:2x4"))}
+    assert over == {"auto", "explicit", "manual"}
 
 
 @pytest.mark.parametrize(
     ("settings", "every"),
     [
         (Settings(), (*oracles.MODES, oracles.NUMPY)),
-        (Settings(devices=1), ("auto", "explicit", "eager", "donated", oracles.NUMPY)),
+        (Settings(devices=1), ("auto", "explicit", "eager", "donated", "manual", oracles.NUMPY)),
         (
             Settings(devices=1, backend="gpu"),
-            ("auto", "explicit", "eager", "donated", oracles.NUMPY, oracles.HOST),
+            ("auto", "explicit", "eager", "donated", "manual", oracles.NUMPY, oracles.HOST),
         ),
-        (Settings(topology="v5e:2x4"), ("auto", "explicit")),
-        (Settings(ranks=2), ("auto", "explicit", "permuted")),
+        (Settings(topology="v5e:2x4"), ("auto", "explicit", "manual")),
+        (Settings(ranks=2), ("auto", "explicit", "permuted", "manual")),
     ],
     ids=["CPU", "one device", "GPU", "topology", "ranks"],
 )

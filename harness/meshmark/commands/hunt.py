@@ -160,7 +160,7 @@ def hunt_here(arguments: argparse.Namespace, against: environments.Environment |
             hunt.out.close()
         if arguments.keep:
             keep(hunt, settings, arguments.keep)
-    return int(any(not group.known for group in hunt.groups.values()))
+    return hunt.exit_code
 
 
 ALONE = ("keep", "topology", "workers", "against")
@@ -221,7 +221,7 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
     rank.run(arguments.minutes, arguments.programs, report)
     if hunt.out:
         hunt.out.close()
-    return int(any(not group.known for group in hunt.groups.values()))
+    return hunt.exit_code
 
 
 def show_yields(files: Sequence[Path], store: Path) -> int:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a JAX function from the data of a program, in one of three styles.
 
-"plain" has no sharding: `constrain` does nothing, and shard_map becomes vmap with axis names. "auto" and "explicit"
-are the program over its mesh, with axes of that type.
+"plain" has no sharding: `constrain` does nothing, and shard_map becomes one call of its body per device or, with
+collectives, vmap with axis names. "auto" and "explicit" are the program over its mesh, with axes of that type.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from meshmark.hunt.meanings import MEANINGS
-from meshmark.hunt.program import Body, Node, Program, ProgramError, Spec
+from meshmark.hunt.meanings import COLLECTIVES, MEANINGS
+from meshmark.hunt.program import Body, Node, Program, ProgramError, Spec, walk_nodes
 
 ROOTS = {"jax": jax, "jnp": jnp, "lax": lax, "nn": jax.nn}
 """The module by the first part of a function's name."""
@@ -242,7 +242,10 @@ def _shard_map(builder: Builder, node: Node, value: Callable[..., Any], values: 
     body = builder.body(node.bodies[0], values)
     given = list(map(value, node.args))
     if builder.style == "plain":
-        return _as_vmap(body, given, ins, outs, {n: s for n, s in builder.program.axes if n in axes})
+        over = jax.vmap if communicates(node.bodies[0]) else _call_each
+        return _on_one_device(
+            body, given, ins, outs, {n: s for n, s in builder.program.axes if n in axes}, over
+        )
     options: dict[str, Any] = {"check_vma": node.kwargs.get("check_vma", True)}
     if builder.style == "auto":
         options["mesh"] = builder.mesh
@@ -257,14 +260,40 @@ def _shard_map(builder: Builder, node: Node, value: Callable[..., Any], values: 
     return function(*given)
 
 
-def _as_vmap(
+def communicates(body: Body) -> bool:
+    """Whether a body has a collective, or reads the place of its device."""
+    return any(n.op.removeprefix("lax.") in (*COLLECTIVES, "axis_index") for n in walk_nodes(body.nodes))
+
+
+def _call_each(
+    function: Callable[..., Any],
+    in_axes: Sequence[int | None],
+    out_axes: int,
+    axis_name: str,
+    axis_size: int,
+) -> Callable[..., Any]:
+    """As jax.vmap, but one call per row: the truth of a body without collectives needs no rule of vmap."""
+
+    def over(*given: Any) -> Any:
+        rows = [
+            function(*(x if at is None else x[k] for x, at in zip(given, in_axes, strict=True)))
+            for k in range(axis_size)
+        ]
+        return jax.tree.map(lambda *found: jnp.stack(found), *rows)
+
+    return over
+
+
+def _on_one_device(
     body: Callable[..., Any],
     given: list[Any],
     ins: Sequence[Spec],
     outs: Sequence[Spec],
     sizes: dict[str, int],
+    over: Callable[..., Any],
 ) -> Any:
-    """The same results as shard_map's, on one device: vmap of the body over every axis, with the axis names."""
+    """The same results as shard_map's, on one device: the body for every index of every axis, by `over`, which is
+    jax.vmap or as it."""
     split = []
     for x, spec in zip(given, ins, strict=True):
         shape: list[int] = []
@@ -280,7 +309,7 @@ def _as_vmap(
         split.append((moved, [0 if a in at else None for a in sizes]))
     function = body
     for k in reversed(range(len(sizes))):
-        function = jax.vmap(
+        function = over(
             function,
             in_axes=tuple(flags[k] for _, flags in split),
             out_axes=0,

@@ -14,9 +14,10 @@ from typing import IO, Any
 
 from meshmark.core.errors import BadInput
 from meshmark.hunt import blame, grouping, shrinking
-from meshmark.hunt.oracles import HOST, NUMPY, RELEASE
+from meshmark.hunt.oracles import HOST, MANUAL, NUMPY, RELEASE
 from meshmark.hunt.program import Program, from_json, to_json
 from meshmark.hunt.rules import measure_weight
+from meshmark.hunt.spellings import spell_manually
 from meshmark.hunt.workers import Judging, Settings, Slot
 
 ALIKE = {"numbers": 2}
@@ -37,7 +38,7 @@ KNOWN_S = 10.0
 """The time limit for shrinking a finding whose group is known already, in seconds. Its smaller program still shows the
 kinds of operations that it needs."""
 
-TURNS = {3: "explicit", 11: "eager", 5: "permuted", 9: "turned", 13: "donated"}
+TURNS = {3: "explicit", 11: "eager", 5: "permuted", 9: "turned", 13: "donated", 7: "manual"}
 """The second mode of a program, beside automatic axes, by its number modulo 16."""
 
 ALONE = TURNS | {5: "eager", 9: "eager"}
@@ -53,15 +54,15 @@ def choose_modes(number: int, settings: Settings | None = None, oracles: str = "
     """The modes of program `number`, by one of ORACLES. The unsharded program is compared with NumPy, on an accelerator
     also with a CPU, and with another release of JAX where the settings name one.
 
-    A topology has automatic and explicit axes only. Several processes have only modes in which no process needs a whole
-    array."""
+    A topology has only modes with one compiled program. Several processes have only modes in which no process needs a
+    whole array."""
     turns = ALONE if settings and settings.devices == 1 else TURNS
     known = tuple(dict.fromkeys(turns.values()))
     beside: tuple[str, ...] = (NUMPY,) if not settings or settings.backend == "cpu" else (NUMPY, HOST)
     if settings and settings.topology:
-        known, beside = ("explicit",), ()
+        known, beside = ("explicit", "manual"), ()
     elif settings and settings.ranks > 1:
-        known, beside = ("explicit", "permuted"), ()
+        known, beside = ("explicit", "permuted", "manual"), ()
     if settings and settings.against:
         beside = (*beside, RELEASE)
     if oracles == "one":
@@ -158,6 +159,11 @@ class Hunt:
         if self.failure:
             raise self.failure
 
+    @property
+    def exit_code(self) -> int:
+        """1 if a group of findings is not known, else 0."""
+        return int(any(not group.known for group in self.groups.values()))
+
     def progress(self) -> str:
         """A line with the numbers of programs, minutes and groups so far."""
         new = sum(not group.known for group in self.groups.values())
@@ -242,14 +248,13 @@ class Hunt:
         program = from_json(data)
         light = self._is_light(number)
         if difference["kind"] == "hang" or WORDLESS.fullmatch(difference["what"]):
-            again = slot.judge(shrinking.job(program, light), modes).differences
-            if halted():
-                raise shrinking.Halted
-            if not again:
+            twice = self._repeated(slot, program, difference, modes, light, halted)
+            if twice is None:
                 line["slow" if difference["kind"] == "hang" else "once"] = True
                 return
-            difference = again[0]
-        mode = difference["mode"] or modes[0]
+            difference = twice
+        if difference["mode"] == MANUAL:
+            program, difference = self._as_manual(program, difference, line)
         raw = grouping.make_raw_key(difference, program)
         with self.lock:
             self.raw[raw] += 1
@@ -260,8 +265,12 @@ class Hunt:
                 self.groups[self.named[raw]].numbers.append(number)
             return
         start = time.monotonic()
+        if not difference["mode"] and len(modes) > 1:
+            difference = self._repeated(slot, program, difference, modes, light, halted) or difference
+            if difference["mode"] == MANUAL:
+                program, difference = self._as_manual(program, difference, line)
         difference = self._blamed(slot, program, difference, light)
-        mode = difference["mode"] or mode
+        mode = difference["mode"] or modes[0]
         signature = shrinking.Signature.of(difference, mode, light)
         known = {*self.known, *self.groups}
         limit = (
@@ -292,6 +301,34 @@ class Hunt:
             self.named[raw] = key
             self._add(key, number, line)
         tell(f"{number}: {key}" + (f" (known: {self.known[key]})" if key in self.known else ""))
+
+    def _repeated(
+        self,
+        slot: Judging,
+        program: Program,
+        difference: dict[str, Any],
+        modes: tuple[str, ...],
+        light: bool,
+        halted: Callable[[], bool],
+    ) -> dict[str, Any] | None:
+        """What the program shows when it is judged again; None if it shows nothing. After a difference without a mode,
+        which ended a worker, each mode is judged alone."""
+        for some in [(mode,) for mode in modes] if not difference["mode"] else [modes]:
+            again = slot.judge(shrinking.job(program, light), some).differences
+            if halted():
+                raise shrinking.Halted
+            if again:
+                return again[0] | {"mode": again[0]["mode"] or some[0]}
+        return None
+
+    @staticmethod
+    def _as_manual(
+        program: Program, difference: dict[str, Any], line: dict[str, Any]
+    ) -> tuple[Program, dict[str, Any]]:
+        """The program that the manual mode runs, as a program of its own, and its difference; the line has them too."""
+        program, difference = spell_manually(program), difference | {"mode": "auto"}
+        line["program"], line["differences"] = to_json(program), [difference]
+        return program, difference
 
     def _is_light(self, number: int) -> bool:
         return not self.always_whole and is_light(number, self.settings)

@@ -12,6 +12,7 @@ import jax
 
 from meshmark.hunt.building import Builder
 from meshmark.hunt.drawing import Miss, Value
+from meshmark.hunt.meanings import COLLECTIVES
 from meshmark.hunt.program import Node, Program, list_references, renumber, walk_nodes
 from meshmark.hunt.values import dtype_of
 
@@ -85,11 +86,6 @@ class Level:
             raise Miss
         return found
 
-
-COLLECTIVES = (
-    *("psum", "pmax", "pmin", "pmean", "all_gather", "psum_scatter", "all_to_all", "ppermute"),
-    *("pshuffle", "pswapaxes"),
-)
 
 SUMS = ("psum", "pmax", "pmin", "pmean")
 """The collectives whose result is the same along their axes."""

@@ -16,6 +16,12 @@ from jax import lax
 
 Axes = str | Sequence[str]
 
+COLLECTIVES = (
+    *("psum", "pmax", "pmin", "pmean", "all_gather", "psum_scatter", "all_to_all", "ppermute"),
+    *("pshuffle", "pswapaxes"),
+)
+"""The names of the collectives in jax.lax that programs have."""
+
 
 def names_of(axes: Axes) -> tuple[str, ...]:
     """The names of one or several axes, as a tuple."""

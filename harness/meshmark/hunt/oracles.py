@@ -20,14 +20,19 @@ from jax.sharding import Mesh, NamedSharding
 from meshmark.hunt import accelerators, definitions
 from meshmark.hunt.building import Builder, make_spec, mesh_of
 from meshmark.hunt.drawing import HALVED, LOOPS, ROUNDING, TIED
-from meshmark.hunt.program import Program, spec_of, walk_nodes
+from meshmark.hunt.program import Program, walk_nodes
 from meshmark.hunt.rules import find_types
+from meshmark.hunt.spellings import Inapplicable, spell_manually, turn_mesh
 from meshmark.hunt.values import make_inputs
 from meshmark.interpreter.faults import Fault, Hang
 
-MODES = ("auto", "explicit", "eager", "permuted", "turned", "donated")
+MODES = ("auto", "explicit", "eager", "permuted", "turned", "donated", "manual")
 """The ways to run a program over its mesh: jit with automatic or explicit axes; operation by operation; over devices in
-another order; over a mesh with the axis sizes rotated; and with every second argument donated."""
+another order; over a mesh with the axis sizes rotated; with every second argument donated; and inside shard_map
+(`meshmark.hunt.spellings.spell_manually`)."""
+
+MANUAL = "manual"
+"""The mode whose program is another one, with its own right results."""
 
 NUMPY = "numpy"
 """Not a way to run: the unsharded program is compared with NumPy."""
@@ -72,10 +77,6 @@ class Invalid(Exception):
 
 class ChangedArgument(Exception):
     """A program changed or deleted an argument that was not donated."""
-
-
-class Inapplicable(Exception):
-    """A mode that a program does not have: its shardings don't fit the other mesh, or a comparison is not possible."""
 
 
 class NotRun(Exception):
@@ -250,28 +251,6 @@ def permute_devices(devices: Sequence[Any]) -> list[Any]:
     """The devices in another order."""
     backwards = [*reversed(devices)]
     return [*backwards[1:], backwards[0]]
-
-
-def turn_mesh(program: Program) -> Program:
-    """The program over a mesh with the axis sizes rotated. Inapplicable if all sizes are equal, if its shardings don't
-    fit that mesh, or if its results may depend on the mesh (shard_map)."""
-    names, sizes = zip(*program.axes, strict=True)
-    if len(set(sizes)) == 1 or "shard_map" in program.operations:
-        raise Inapplicable("one size of axes, or shard_map")
-    other = replace(program, axes=tuple(zip(names, sizes[1:] + sizes[:1], strict=True)))
-    kinds = find_types(program)
-    placed = [(i.shape, i.spec) for i in program.inputs]
-    placed += [(kinds[o].shape, s) for o, s in zip(program.outputs, program.out_specs, strict=True) if s]
-    for k, node in enumerate(program.nodes):
-        if any(n.op == "constrain" for b in node.bodies for n in walk_nodes(b.nodes)):
-            raise Inapplicable("a constraint in a body")
-        if node.op == "constrain":
-            placed.append((kinds[program.given + k].shape, spec_of(node.args[1])))
-    for shape, spec in placed:
-        for n, axes in zip(shape, spec, strict=False):
-            if n % math.prod(dict(other.axes)[a] for a in axes):
-                raise Inapplicable(f"{shape} as {spec}")
-    return other
 
 
 def compare_with_definition(program: Program, known: Truth, rounded: bool) -> Difference | None:
@@ -523,6 +502,14 @@ def rounds(program: Program) -> bool:
     return not inexact.isdisjoint(program.operations) or not HALVED.isdisjoint(repeated)
 
 
+def _judge_manually(program: Program, runner: Runner | None, left: list[str] | None) -> list[Difference]:
+    try:
+        differences = judge(spell_manually(program), ("auto",), runner, left)
+    except Invalid as error:
+        raise Inapplicable(str(error)) from None
+    return [replace(difference, mode=MANUAL) for difference in differences]
+
+
 # Explicit mode asks for the sharding of some results and refuses others by rule, so its refusals are not findings.
 def judge(
     program: Program, modes: Sequence[str], runner: Runner | None = None, left: list[str] | None = None
@@ -540,6 +527,9 @@ def judge(
             if mode in BESIDE:
                 if between := BESIDE[mode](program, known, rounded):
                     found.append(between)
+                continue
+            if mode == MANUAL:
+                found += _judge_manually(program, runner, left)
                 continue
             with accelerators.exact_products(exact):
                 results = (runner or run_program)(program, mode)

@@ -53,6 +53,14 @@ class Input:
         """The number of elements."""
         return math.prod(self.shape)
 
+    @property
+    def kind(self) -> str:
+        """The kind of its values; of rows the kind of each row's values."""
+        fill = self.fill
+        while fill.get("kind") == "rows":
+            fill = fill["of"]
+        return str(fill.get("kind"))
+
 
 @dataclass(frozen=True)
 class Body:
@@ -111,12 +119,12 @@ class Program:
     @property
     def special(self) -> bool:
         """Whether an input may have NaN, infinities and negative zero."""
-        return any(i.fill.get("kind") == "special" for i in self.inputs)
+        return any(i.kind == "special" for i in self.inputs)
 
     @property
     def whole_range(self) -> bool:
         """Whether an input has all bits of its integers at random, so that sums and products of them wrap."""
-        return any(i.fill.get("kind") == "bits" for i in self.inputs)
+        return any(i.kind == "bits" for i in self.inputs)
 
     @property
     def mesh_size(self) -> int:

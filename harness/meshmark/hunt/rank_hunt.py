@@ -180,7 +180,7 @@ class RankHunt:
         if self.first:
             report(self.hunt)
         self.group.leave()
-        rollcall.report_exit_code(self.group.rank, 0)
+        rollcall.report_exit_code(self.group.rank, self.hunt.exit_code)
 
     def require_devices(self, finding: Finding) -> None:
         """BadInput if the finding's program does not use all devices of the group: a rank without any of them can't

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -62,9 +62,8 @@ def _size_of_expression(expression: Any) -> int:
 
 
 def _rank_of_input(item: Input) -> int:
-    return {"count": 0, "data": 1, "ints": 2, "permutation": 2, "distinct": 2, "special": 3, "bits": 3}[
-        item.fill["kind"]
-    ] + (item.dtype not in ("float32", "int32"))
+    ranks = {"count": 0, "data": 1, "ints": 2, "permutation": 2, "distinct": 2, "special": 3, "bits": 3}
+    return ranks[item.kind] + (item.kind != item.fill["kind"]) + (item.dtype not in ("float32", "int32"))
 
 
 def find_types(program: Program) -> list[Any]:
@@ -161,10 +160,15 @@ def drop_node(program: Program) -> Iterator[Program]:
 
 
 def _replaced(program: Program, at: int, other: int) -> Program:
+    return prune(_redirected(program, at, other))
+
+
+def _redirected(program: Program, at: int, other: int) -> Program:
+    """The program that reads the value `other` where it read `at`."""
     refs = {at: {"v": other}}
     nodes = tuple(rename(n, refs) if program.given + k > at else n for k, n in enumerate(program.nodes))
     outputs = tuple(other if o == at else o for o in program.outputs)
-    return prune(replace(program, nodes=nodes, outputs=outputs))
+    return replace(program, nodes=nodes, outputs=outputs)
 
 
 def _as_input(program: Program, at: int, struct: Any) -> Iterator[Program]:
@@ -265,6 +269,56 @@ def shorten_bodies(program: Program) -> Iterator[Program]:
                     short = replace(body, nodes=tuple(nodes), outputs=outs)
                     bodies = (*node.bodies[:b], short, *node.bodies[b + 1 :])
                     yield _with_node(program, k, replace(node, bodies=bodies))
+
+
+def drop_unread(program: Program) -> Iterator[Program]:
+    """A shard_map without one of its results or arguments that nothing reads."""
+    for k, node in enumerate(program.nodes):
+        if node.op == "shard_map":
+            yield from _without_result(program, k)
+            yield from _without_parameter(program, k)
+
+
+def _without_result(program: Program, k: int) -> Iterator[Program]:
+    node, at = program.nodes[k], program.given + k
+    body, specs = node.bodies[0], node.kwargs["out_specs"]
+    items = {j: n.args[1] for j, n in enumerate(program.nodes) if n.op == "item" and n.args[0] == {"v": at}}
+    for gone in set(range(len(specs))) - set(items.values()) if len(specs) > 1 else ():
+        left = [n for n in range(len(specs)) if n != gone]
+        less = replace(
+            node,
+            kwargs=node.kwargs | {"out_specs": [specs[n] for n in left]},
+            bodies=(replace(body, outputs=tuple(body.outputs[n] for n in left)),),
+        )
+        made = _with_node(program, k, less)
+        if len(left) == 1:  # its value is no tuple any more
+            for j in items:
+                made = _redirected(made, program.given + j, at)
+        else:
+            for j, n in items.items():
+                made = _with_node(made, j, Node("item", ({"v": at}, left.index(n))))
+        yield prune(made)
+
+
+def _without_parameter(program: Program, k: int) -> Iterator[Program]:
+    node = program.nodes[k]
+    body = node.bodies[0]
+    read = {*body.outputs, *(i for n in body.nodes for i in n.reads())}
+    for gone in set(range(body.parameters)) - read if body.parameters > 1 else ():
+        new = {i: i - (i > gone) for i in range(body.parameters + len(body.nodes))}
+        refs = {old: {"v": i} for old, i in new.items()}
+        less = Body(
+            body.parameters - 1,
+            tuple(rename(n, refs) for n in body.nodes),
+            tuple(new[o] for o in body.outputs),
+        )
+        kwargs = node.kwargs | {"in_specs": _cut(node.kwargs["in_specs"], gone)}
+        args = tuple(_cut(node.args, gone))
+        yield prune(_with_node(program, k, replace(node, args=args, kwargs=kwargs, bodies=(less,))))
+
+
+def _cut(items: Sequence[Any], gone: int) -> list[Any]:
+    return [*items[:gone], *items[gone + 1 :]]
 
 
 class _Watching(Builder):
@@ -497,6 +551,7 @@ RULES: tuple[Rule, ...] = (
     inline_bodies,
     isolate_body,
     shorten_bodies,
+    drop_unread,
     reduce_devices,
     simplify_specs,
     reduce_sizes,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -33,12 +34,17 @@ def make_array(item: Input) -> np.ndarray:
     included. {"kind": "special", "seed"}: integers from -3 to 3, NaN, infinities and negative zero. {"kind":
     "permutation", "seed"}: permutations of 0 .. n-1 along the last dimension. {"kind": "distinct", "low", "seed"}: the
     integers from low on, each once, in random order. {"kind": "bits", "seed"}: all bits of integers at random. {"kind":
-    "data", "data": [...]}: these values.
+    "data", "data": [...]}: these values. {"kind": "rows", "of": fill}: along the first dimension, row k by that fill
+    with its seed + k; without a seed the rows are alike.
     """
     dtype = dtype_of(item.dtype)
     size = math.prod(item.shape)
     fill: dict[str, Any] = item.fill
     kind = fill.get("kind")
+    if kind == "rows":
+        row = replace(item, shape=item.shape[1:])
+        fills = [_shifted(fill["of"], k) for k in range(item.shape[0])]
+        return np.stack([make_array(replace(row, fill=own)) for own in fills])
     if kind == "data":
         given: np.ndarray = np.array(fill["data"], dtype=object).reshape(item.shape)
         return given.astype(np.float64).astype(dtype) if dtype.kind in "fV" else given.astype(dtype)
@@ -67,10 +73,14 @@ def make_array(item: Input) -> np.ndarray:
         flat = np.concatenate(rows) if rows else np.zeros(0, np.int64)
     else:
         raise ProgramError(
-            f"unknown fill {kind!r}: choose from count, ints, special, permutation, distinct, bits, data"
+            f"unknown fill {kind!r}: choose from count, ints, special, permutation, distinct, bits, data, rows"
         )
     if dtype.kind == "b":
         return (flat % 2 == 0).reshape(item.shape)
     if dtype.kind == "c":
         return (flat + 1j * (flat[::-1] % 5 - 2)).astype(dtype).reshape(item.shape)
     return flat.astype(dtype).reshape(item.shape)
+
+
+def _shifted(fill: dict[str, Any], by: int) -> dict[str, Any]:
+    return fill | {"seed": fill["seed"] + by} if "seed" in fill else fill

@@ -4,7 +4,7 @@
 import hashlib
 from pathlib import Path
 
-GENERATOR = 12
+GENERATOR = 13
 """The version of the generator. A change that gives another program for the same seed and number raises it."""
 
 SOURCES = (
