@@ -258,7 +258,8 @@ def test_a_share_of_the_programs_has_them(monkeypatch, shares):
 
 
 def test_every_mode_has_its_turn():
-    assert {m for n in range(16) for m in choose_modes(n)} == {*oracles.MODES, oracles.NUMPY}
+    beside = {oracles.NUMPY, oracles.DERIVATIVE}
+    assert {m for n in range(16) for m in choose_modes(n)} == {*oracles.MODES, *beside}
     over = {m for n in range(16) for m in choose_modes(n, Settings(topology="v5e:2x4"))}
     assert over == {"auto", "explicit", "manual"}
 
@@ -266,8 +267,11 @@ def test_every_mode_has_its_turn():
 @pytest.mark.parametrize(
     ("settings", "every"),
     [
-        (Settings(), (*oracles.MODES, oracles.NUMPY)),
-        (Settings(devices=1), ("auto", "explicit", "eager", "donated", "manual", oracles.NUMPY)),
+        (Settings(), (*oracles.MODES, oracles.NUMPY, oracles.DERIVATIVE)),
+        (
+            Settings(devices=1),
+            ("auto", "explicit", "eager", "donated", "manual", oracles.NUMPY, oracles.DERIVATIVE),
+        ),
         (
             Settings(devices=1, backend="gpu"),
             ("auto", "explicit", "eager", "donated", "manual", oracles.NUMPY, oracles.HOST),

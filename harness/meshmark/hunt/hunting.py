@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from meshmark.core.errors import BadInput
 from meshmark.hunt import blame, grouping, shrinking
-from meshmark.hunt.oracles import HOST, MANUAL, NUMPY, RELEASE
+from meshmark.hunt.oracles import DERIVATIVE, HOST, MANUAL, NUMPY, RELEASE
 from meshmark.hunt.program import Program, from_json, to_json
 from meshmark.hunt.rules import measure_weight
 from meshmark.hunt.spellings import spell_manually
@@ -51,14 +51,17 @@ turns; or automatic axes alone."""
 
 
 def choose_modes(number: int, settings: Settings | None = None, oracles: str = "turns") -> tuple[str, ...]:
-    """The modes of program `number`, by one of ORACLES. The unsharded program is compared with NumPy, on an accelerator
-    also with a CPU, and with another release of JAX where the settings name one.
+    """The modes of program `number`, by one of ORACLES.
+
+    The unsharded program is compared with NumPy, and with another release of JAX where the settings name one; on a CPU
+    its derivative with differences, and on an accelerator its results with a CPU's.
 
     A topology has only modes with one compiled program. Several processes have only modes in which no process needs a
     whole array."""
     turns = ALONE if settings and settings.devices == 1 else TURNS
     known = tuple(dict.fromkeys(turns.values()))
-    beside: tuple[str, ...] = (NUMPY,) if not settings or settings.backend == "cpu" else (NUMPY, HOST)
+    on_cpu = not settings or settings.backend == "cpu"
+    beside: tuple[str, ...] = (NUMPY, DERIVATIVE) if on_cpu else (NUMPY, HOST)
     if settings and settings.topology:
         known, beside = ("explicit", "manual"), ()
     elif settings and settings.ranks > 1:

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from meshmark.hunt import accelerators, definitions
+from meshmark.hunt import accelerators, definitions, derivatives
 from meshmark.hunt.building import Builder, make_spec, mesh_of
 from meshmark.hunt.drawing import HALVED, LOOPS, ROUNDING, TIED
 from meshmark.hunt.program import Program, walk_nodes
@@ -46,6 +46,9 @@ ALONE = "alone"
 DEVICE_IS_WRONG = "differs from one of a CPU and from each operation alone"
 """What a difference says of an accelerator whose unsharded program is the wrong one."""
 
+DERIVATIVE = "derivative"
+"""Not a way to run: the unsharded derivative is compared with float64, and with differences of the function."""
+
 RELEASE = "release"
 """Not a way to run: the unsharded program is compared with itself under another release of JAX
 (`meshmark.hunt.another_release`)."""
@@ -56,7 +59,8 @@ class Difference:
     """A deviation of one mode of a program from the plain program.
 
     kind: "numbers", "refused" (an exception of JAX), "internal" (one of the compiler), "crash", "hang", or "oracles"
-    (the plain program differs from NumPy, from a CPU, from its operations run one by one, or from another release).
+    (the plain program differs from NumPy, from a CPU, from its operations run one by one, from its derivative in
+    float64 or by differences, or from another release).
     """
 
     mode: str
@@ -321,6 +325,22 @@ def compare_with_alone(program: Program, known: Truth, rounded: bool) -> Differe
     return Difference(ALONE, "oracles", "CPU", said) if said else None
 
 
+def compare_with_slope(program: Program, known: Truth, rounded: bool) -> Difference | None:
+    """The difference between the unsharded derivative and one in float64, or between that and differences of the
+    function (`meshmark.hunt.derivatives`); None if there is none. Inapplicable to a program without a derivative, to
+    one with special values, and if JAX can't run it in float64."""
+    if not program.transform.kind or program.special:
+        raise Inapplicable("no derivative")
+    try:
+        wide, slope = derivatives.compute_wide(program), derivatives.find_wrong_slope(program)
+    except Exception as error:
+        raise Inapplicable(f"not in float64: {error}") from None
+    said = slope or first_difference(
+        known.results, wide, known, rounded, "one device differs from the derivative in float64"
+    )
+    return Difference(DERIVATIVE, "oracles", "derivative", said) if said else None
+
+
 def first_difference(
     found: Sequence[np.ndarray], right: Sequence[np.ndarray], known: Truth, rounded: bool, said: str
 ) -> str:
@@ -347,7 +367,12 @@ def first_wrongness(known: Truth, right: Sequence[np.ndarray]) -> str:
     return ""
 
 
-BESIDE = {NUMPY: compare_with_definition, HOST: compare_with_host, ALONE: compare_with_alone}
+BESIDE = {
+    NUMPY: compare_with_definition,
+    HOST: compare_with_host,
+    ALONE: compare_with_alone,
+    DERIVATIVE: compare_with_slope,
+}
 """The modes that compare the unsharded program with another oracle, with their functions."""
 
 
