@@ -19,7 +19,7 @@ from meshmark.commands.options import add_ranks, of_ranks
 from meshmark.core import installation
 from meshmark.core.errors import BadInput
 from meshmark.core.terminal import note, show, width
-from meshmark.core.text import printable, text_table
+from meshmark.core.text import printable, text_table, wrap
 from meshmark.devices import topologies
 from meshmark.devices.environment import cpu_devices
 from meshmark.hunt import findings, generator, logs, places, reports, yields
@@ -337,6 +337,10 @@ def summary_lines(hunt: Hunt, width: int | None = None) -> list[str]:
     """The table and the sums of a hunt, in lines of at most so many characters (None: no limit)."""
     rows = table(hunt)
     lines = text_table(HEAD, rows, width) if rows else ["no findings"]
+    for group in hunt.groups.values():
+        if group.cures and not group.known:
+            said = f"{group.key} goes away with: {'; '.join(group.cures)}"
+            lines += wrap(said, width) if width else [said]
     minutes = (time.monotonic() - hunt.start) / 60
     before = f" ({hunt.before} of them before)" if hunt.before else ""
     lines += [
@@ -381,6 +385,7 @@ def keep(hunt: Hunt, settings: Settings, store: Path) -> None:
                 found["backend"] = settings.backend
             finding = reports.finding_of(group.key, group.program, group.difference, slot, found)
             finding.name = findings.choose_free_name(finding.name, store)
+            finding.workarounds = group.cures
             reports.refresh(finding, store)
             note(f"kept {store / finding.name}")
 

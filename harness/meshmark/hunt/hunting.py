@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from meshmark.core.errors import BadInput
-from meshmark.hunt import blame, grouping, shrinking
+from meshmark.hunt import blame, cures, grouping, shrinking
 from meshmark.hunt.oracles import DERIVATIVE, HOST, MANUAL, NUMPY, RELEASE
 from meshmark.hunt.program import Program, from_json, to_json
 from meshmark.hunt.rules import measure_weight
@@ -95,6 +95,8 @@ class Group:
     operations: int = 0
     minute: float = 0.0
     known: str = ""
+    cures: list[str] = field(default_factory=list)
+    """What makes the first shrunk program of a new group right (`meshmark.hunt.cures`)."""
 
 
 @dataclass
@@ -289,6 +291,8 @@ class Hunt:
         found = shrunk.difference | {"mode": shrunk.difference["mode"] or mode}
         found = self._blamed(slot, shrunk.program, found, light)
         key = self._key(slot, shrunk.program, found, light)
+        if key not in known and self.settings.ranks == 1:
+            line["cures"] = cures.find_cures(slot, shrunk.program, found["mode"])
         if halted():
             raise shrinking.Halted
         line |= {
@@ -367,6 +371,7 @@ class Hunt:
             key, Group(key, line["shrunk_difference"]["kind"], known=self.known.get(key, ""))
         )
         group.numbers.append(number)
+        group.cures = group.cures or line.get("cures", [])
         size = measure_weight(from_json(line["shrunk"]))
         if not group.program or size < measure_weight(from_json(group.program)):
             group.program, group.difference = line["shrunk"], line["shrunk_difference"]

@@ -109,16 +109,21 @@ _without = ""
 
 
 @contextmanager
-def compile_by(light: bool, without: str = "") -> Iterator[None]:
-    """A context that compiles programs with the backend's LIGHT options, if `light`, and without this pass of XLA."""
+def compile_by(light: bool, without: str = "", shardy: bool = True) -> Iterator[None]:
+    """A context that compiles programs with the backend's LIGHT options, if `light`, without this pass of XLA, and with
+    the partitioner Shardy or the one before it."""
     global _options, _without
     lights = {"cpu": LIGHT, "gpu": accelerators.LIGHT}
     before, left_out = _options, _without
     _options, _without = lights.get(accelerators.find_backend(), {}) if light else {}, without
+    if not shardy:
+        jax.config.update("jax_use_shardy_partitioner", False)
     try:
         yield
     finally:
         _options, _without = before, left_out
+        if not shardy:
+            jax.config.update("jax_use_shardy_partitioner", True)
 
 
 def compiler_options(beside: bool = False) -> dict[str, Any] | None:

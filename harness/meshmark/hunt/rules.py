@@ -397,13 +397,16 @@ def reduce_devices(program: Program) -> Iterator[Program]:
     """Without one axis of the mesh, or with a smaller axis."""
     for k, (name, size) in enumerate(program.axes):
         if len(program.axes) > 1:
-            yield _without_axis(program, k, name)
+            yield drop_axis(program, k)
         for less in (2, size // 2, size - 1):
             if 1 < less < size:
                 yield replace(program, axes=(*program.axes[:k], (name, less), *program.axes[k + 1 :]))
 
 
-def _without_axis(program: Program, k: int, name: str) -> Program:
+def drop_axis(program: Program, k: int) -> Program:
+    """The program over a mesh without its axis k, which no sharding names any more."""
+    name = program.axes[k][0]
+
     def rid(spec: Any) -> Any:
         return tuple(tuple(a for a in e if a != name) for e in spec)
 

@@ -4,9 +4,10 @@
 It reads one JSON line per job from standard input, {"program": data} or {"draw": [seed, number]} with "modes", and
 writes one line per answer; for "draw" also one line with the program before. With "truth" it answers with the right
 results. With "there", the results under another release of JAX, it compares them with its own. With "light" it
-compiles with `meshmark.hunt.oracles.LIGHT`; with "without" it turns the named pass of XLA off. With a topology as last
-argument it compiles programs for that topology and interprets them (`meshmark.hunt.compiled`). A program that crashes,
-or exceeds its deadline, ends only this process (`meshmark.hunt.workers`).
+compiles with `meshmark.hunt.oracles.LIGHT`; with "without" it turns the named pass of XLA off, and with "shardy": false
+the partitioner Shardy. With a topology as last argument it compiles programs for that topology and interprets them
+(`meshmark.hunt.compiled`). A program that crashes, or exceeds its deadline, ends only this process
+(`meshmark.hunt.workers`).
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def main() -> None:
         job = json.loads(line)
         start, processor = time.perf_counter(), time.process_time()
         answer: dict[str, Any] = {}
-        with watchdog.over(), oracles.compile_by(bool(job.get("light")), job.get("without", "")):
+        how = oracles.compile_by(bool(job.get("light")), job.get("without", ""), job.get("shardy", True))
+        with watchdog.over(), how:
             try:
                 if "draw" in job:
                     seed, number = job["draw"]
