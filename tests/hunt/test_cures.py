@@ -72,14 +72,14 @@ CAUSES = {
 
 @pytest.mark.parametrize("cure", CAUSES)
 def test_the_change_without_which_it_is_wrong_is_named(cure):
-    found = cures.find_cures(Planted(CAUSES[cure]), SQUARE, "auto")
+    found = cures.find_cures(Planted(CAUSES[cure]), SQUARE, "auto", "numbers")
     also = {"inputs that are whole on every device"} if cure.startswith("a mesh") else set()
     assert cure in found and set(found) <= {cure} | also
 
 
 def test_the_check_of_shard_map_is_a_cure():
     checked = Planted(lambda p, mode, job: p.nodes[0].kwargs.get("check_vma", True))
-    assert cures.find_cures(checked, CHECKED, "auto") == ["`check_vma=False`"]
+    assert cures.find_cures(checked, CHECKED, "auto", "numbers") == ["`check_vma=False`"]
 
 
 def test_a_change_that_can_not_be_judged_is_no_cure():
@@ -87,15 +87,16 @@ def test_a_change_that_can_not_be_judged_is_no_cure():
         def judge(self, job, modes=("auto",)):
             return Answer([], invalid="it has no such form")
 
-    assert cures.find_cures(Invalid(None), SQUARE, "auto") == []
+    assert cures.find_cures(Invalid(None), SQUARE, "auto", "numbers") == []
 
 
 @pytest.mark.parametrize("program", [SQUARE, CHECKED])
 def test_every_change_is_a_program(program):
-    changes = [*cures.list_changes(program, "auto")]
+    changes = [*cures.list_changes(program, "auto", "numbers")]
     assert len({change.said for change in changes}) == len(changes) > 4
     assert all(is_valid(change.program) for change in changes)
-    assert not {c.mode for c in cures.list_changes(program, "explicit")} - {""}
+    assert not {c.mode for c in cures.list_changes(program, "explicit", "numbers")} - {""}
+    assert {c.mode for c in cures.list_changes(program, "auto", "refused")} == {"", "eager"}
 
 
 @pytest.mark.parametrize("shardy", [True, False])

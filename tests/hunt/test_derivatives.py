@@ -126,6 +126,23 @@ def test_programs_without_a_derivative_or_with_special_values_are_left():
             oracles.compare_with_slope(made, known, False)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_rounding_of_narrow_floats_is_no_difference(dtype):
+    """Products of small integers whose sums a narrow float does not hold."""
+    reach = 40 if dtype == "bfloat16" else 9
+    many = {"kind": "ints", "low": -reach, "high": reach, "seed": 3}
+    inputs = tuple(replace(i, dtype=dtype, fill=many) for i in (ROWS, OTHER))
+    squares = Node("jnp.einsum", ("ab,cb->ac", V, V))
+    made = program(squares, Node("jnp.einsum", ("ac,cb->ab", {"v": 1}, V)), inputs=inputs)
+    assert oracles.judge(made, (oracles.DERIVATIVE,)) == []
+
+
+def test_a_derivative_that_is_stopped_is_left():
+    stopped = program(Node("lax.stop_gradient", (V,)), Node("jnp.multiply", ({"v": 1}, V)))
+    assert derivatives.find_wrong_slope(stopped), "it is not the derivative of the function"
+    assert oracles.judge(stopped, (oracles.DERIVATIVE,)) == []
+
+
 def test_most_drawn_derivatives_are_judged_and_right(monkeypatch):
     """The differences say something of most drawn programs: a derivative with a wrong sign is seen."""
     monkeypatch.setattr("meshmark.hunt.generator.TRANSFORMS", {"": 0.0, "vjp": 0.8, "jvp": 0.2})

@@ -202,9 +202,11 @@ def describe_place(difference: Mapping[str, Any]) -> str:
 
 
 def normalize_message(what: str) -> str:
-    """A message without its dtypes, ranks and axes, which differ between programs; at most 120 characters."""
+    """A message without its dtypes, ranks and axes, which differ between programs, and without the spelling of XLA's
+    folder, which differs between releases; at most 120 characters."""
+    what = what.replace("external/xla+/", "external/xla/")
     line = re.sub(r"\b(?:f|s|u|bf|c|pred|float|int|uint|bfloat)N?\[\]", "T[]", what)
-    line = re.sub(r"([\[({])N(?:,N)+([\])}])", r"\1N\2", line)
+    line = re.sub(r"([\[({])N(?:,\s*N)+(?=[\])},]|$)", r"\1N", line)
     line = re.sub(r"frozenset\(\{[^}]*\}\)", "frozenset({..})", line)
     return re.sub(r"\s+", " ", line)[:120]
 

@@ -310,4 +310,4 @@ def describe_death(reason: str, raw: str) -> str:
     """The cause of a worker's death, without numbers: the file and the check that failed, or the signal."""
     words = read_last_words(raw) or reason
     words = re.sub(r"%[\w.-]+|0x[0-9a-f]+|-?\d+", "N", words)
-    return words[:160]
+    return re.sub(r"\bN(?:,\s*N)+\b", "N", words)[:160]
