@@ -3,6 +3,8 @@
 
 import json
 
+import pytest
+
 from meshmark.hunt import grouping, shrinking
 from meshmark.hunt.generator import draw
 from meshmark.hunt.program import Body, Input, Node, Program, from_json, list_problems, to_json
@@ -90,6 +92,42 @@ def test_another_kind_of_failure_is_not_taken():
     assert signature.matches({"kind": "crash", "what": "a.cc: Check failed"})
     assert not signature.matches({"kind": "crash", "what": "b.cc: Check failed"})
     assert not signature.matches(WRONG)
+
+
+@pytest.mark.parametrize(
+    ("what", "same", "other"),
+    [
+        ("a NaN is lost", "a NaN is lost", "values"),
+        ("factor 8", "factor 2", "moved"),
+        ("factor 10", "factor 4", "factor 0.5"),
+        ("values", "zeros", None),
+        ("factor 1.02", "values", None),
+    ],
+)
+def test_wrong_numbers_that_name_a_cause_stay_of_that_kind(what, same, other):
+    """Otherwise a smaller program may show another cause in the place of the one that was met."""
+    signature = shrinking.Signature.of(WRONG | {"what": what}, "auto")
+    assert signature.matches(WRONG | {"what": same})
+    assert other is None or not signature.matches(WRONG | {"what": other})
+
+
+def test_the_cause_that_was_met_is_shrunk_and_not_a_smaller_one_beside_it():
+    """Planted: each slice loses a NaN, and each pad has other wrong values."""
+
+    class Two(StubSlot):
+        def judge(self, program, modes):
+            kinds = {"lax.slice": "a NaN is lost", "lax.pad": "values"}
+            return Answer([WRONG | {"what": kinds[op]} for op in program.operations if op in kinds])
+
+    cut = Node("lax.slice", ({"v": 0}, [0, 0], [2, 1]))
+    zero = {"call": "jnp.array", "kwargs": {"object": 0, "dtype": "float32"}}
+    inputs = (Input((2, 2), "float32", (("x",), ())),)
+    both = Program(
+        (("x", 2),), inputs, (cut, Node("lax.pad", ({"v": 1}, zero, [[0, 0, 0], [0, 1, 0]]))), (2,), (None,)
+    )
+    met = WRONG | {"what": "a NaN is lost"}
+    found = shrinking.shrink(both, shrinking.Signature.of(met, "auto"), Two(), met, 20)
+    assert found.program.operations == ["lax.slice"]
 
 
 def test_candidates_are_smaller_programs_that_jax_accepts():

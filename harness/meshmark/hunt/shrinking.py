@@ -7,11 +7,13 @@ the original program. The rules repeat until none helps. Hypothesis's shrinker i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Any
 
 from meshmark.hunt.grouping import NUMBERS, make_key
+from meshmark.hunt.oracles import LOST_NAN
 from meshmark.hunt.program import Program, list_problems, to_json
 from meshmark.hunt.rules import RULES, find_types, measure_weight, refill
 from meshmark.hunt.workers import Judging
@@ -22,10 +24,15 @@ def job(program: Program, light: bool) -> Program | dict[str, Any]:
     return {"program": to_json(program), "light": True} if light else program
 
 
+TELLING = re.compile(rf"{LOST_NAN}|factor [2-9]\d*|factor \d\d+")
+"""The kinds of wrong numbers that name a cause. A smaller program must have one too, or it may have another cause; a
+factor may become another, since it may be the number of devices. The other kinds vary with the size."""
+
+
 @dataclass(frozen=True)
 class Signature:
-    """The failure that a smaller program must still show: the mode, the kind of difference, and its message unless the
-    numbers are wrong."""
+    """The failure that a smaller program must still show: the mode, the kind of difference, and its message. For wrong
+    numbers it is the kind of wrongness if that is one of TELLING, else any."""
 
     mode: str
     kind: str
@@ -36,8 +43,7 @@ class Signature:
     @classmethod
     def of(cls, difference: dict[str, Any], mode: str, light: bool = False) -> Signature:
         """The signature of a difference that was seen in this mode."""
-        what = difference["what"] if difference["kind"] not in NUMBERS else ""
-        return cls(mode, difference["kind"], what, light)
+        return cls(mode, difference["kind"], _telling(difference), light)
 
     def job(self, program: Program) -> Program | dict[str, Any]:
         """The job that judges a program in a worker."""
@@ -45,7 +51,15 @@ class Signature:
 
     def matches(self, difference: dict[str, Any]) -> bool:
         """Whether a difference has this signature."""
-        return difference["kind"] == self.kind and (not self.what or difference["what"] == self.what)
+        return difference["kind"] == self.kind and (not self.what or _telling(difference) == self.what)
+
+
+def _telling(difference: dict[str, Any]) -> str:
+    """What a smaller program must share of a difference's description; "" for nothing."""
+    if difference["kind"] not in NUMBERS:
+        return str(difference["what"])
+    named = TELLING.fullmatch(str(difference["what"]))
+    return named[0].rstrip("0123456789 ") if named else ""
 
 
 @dataclass
