@@ -39,7 +39,7 @@ def test_one_device_draws_programs_of_useful_sizes():
 
 def test_one_device_has_no_other_order_and_no_other_mesh():
     found = {m for n in range(16) for m in choose_modes(n, Settings(devices=1))}
-    assert found == {"auto", "explicit", "eager", "donated", oracles.NUMPY}
+    assert found == {"auto", "explicit", "eager", "donated", "manual", oracles.NUMPY, oracles.DERIVATIVE}
     assert oracles.HOST in choose_modes(0, Settings(devices=1, backend="gpu"))
     assert oracles.HOST not in choose_modes(0)
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from meshmark.hunt import accelerators, blame, findings, grouping, oracles, reports
+from meshmark.hunt import accelerators, blame, differences, findings, grouping, oracles, reports
 from meshmark.hunt.hunting import Hunt
 from meshmark.hunt.program import Input, Node, Program, Transform, from_json, to_json
 from meshmark.hunt.workers import Answer, Settings
@@ -111,7 +111,7 @@ def test_no_side_is_blamed_without_a_third_opinion(plant, monkeypatch):
 
 def replace_results(device):
     """What two sides say that differ."""
-    return oracles.Truth([np.array(RIGHT if device else range(1, 8), np.int32)], 7.0)
+    return differences.Truth([np.array(RIGHT if device else range(1, 8), np.int32)], 7.0)
 
 
 def test_the_script_and_the_report_name_the_side_that_is_wrong():
@@ -147,9 +147,9 @@ class Planted(StubSlot):
         found = []
         if job.get("without", "") != self.made_by:
             if modes[0] == "alone":
-                found = [oracles.Difference("alone", "oracles", "CPU", "t")] if self.blamed else []
+                found = [differences.Difference("alone", "oracles", "CPU", "t")] if self.blamed else []
             else:
-                found = [oracles.Difference("auto", "numbers", "values", "t")]
+                found = [differences.Difference("auto", "numbers", "values", "t")]
         return Answer([d.to_json() for d in found], program=to_json(MOVED))
 
 
@@ -228,7 +228,7 @@ class WrongAfter(StubSlot):
         program = from_json(job["program"]) if isinstance(job, dict) else job
         wrong = len(program.outputs) > 2
         found = (
-            [oracles.Difference("auto", "numbers", "values", "result 2 of 8: 1 of 8, at (0,)")]
+            [differences.Difference("auto", "numbers", "values", "result 2 of 8: 1 of 8, at (0,)")]
             if wrong
             else []
         )
@@ -257,10 +257,10 @@ def test_wrongness_that_names_a_cause_is_a_group_of_its_own():
         )
 
     lost = "numbers: a NaN is lost in a minimum or maximum"
-    assert {key(op, oracles.LOST_NAN) for op in ("jax.ops.segment_min", "at.max", "lax.scatter_min")} == {
+    assert {key(op, differences.LOST_NAN) for op in ("jax.ops.segment_min", "at.max", "lax.scatter_min")} == {
         lost
     }
-    assert key("jnp.sum", oracles.LOST_NAN) == "numbers: jnp.sum"
+    assert key("jnp.sum", differences.LOST_NAN) == "numbers: jnp.sum"
     assert key("at.max", "values") == "numbers: at.max"
     large = "numbers: a convolution is too large by an integer factor"
     assert key("jnp.correlate", "factor 2") == key("lax.conv_transpose", "factor 12") == large
@@ -276,7 +276,7 @@ def test_a_lost_nan_is_told_from_other_wrong_elements():
         seen = np.array(seen, np.float32)
         wrong = ~((seen == want) | (np.isnan(seen) & np.isnan(want)))
         with np.errstate(invalid="ignore"):
-            assert (oracles.describe_wrongness(want, seen, wrong, False) == oracles.LOST_NAN) == lost
+            assert (differences.describe_wrongness(want, seen, wrong, False) == differences.LOST_NAN) == lost
 
 
 def test_a_finding_explains_nothing_on_a_release_where_it_is_right():
@@ -296,7 +296,7 @@ def test_a_crash_without_a_word_is_a_finding_where_it_comes_twice(times, groups)
 
         def judge(self, job, modes=("auto",)):
             self.left -= 1
-            crash = oracles.Difference("auto", "crash", "SIGSEGV", "SIGSEGV").to_json()
+            crash = differences.Difference("auto", "crash", "SIGSEGV", "SIGSEGV").to_json()
             return Answer([crash] if self.left >= 0 else [], program=to_json(MOVED))
 
     hunt = Hunt(1, Settings(), shrink_s=0.0, out=io.StringIO())

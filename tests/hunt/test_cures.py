@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from meshmark.commands.hunt import summary_lines
-from meshmark.hunt import cures, oracles
+from meshmark.hunt import cures, differences, oracles
 from meshmark.hunt.hunting import Hunt
 from meshmark.hunt.program import Body, Input, Node, Program, Transform, from_json, to_json
 from meshmark.hunt.shrinking import is_valid
@@ -54,7 +54,7 @@ class Planted(StubSlot):
         job = {"program": to_json(job)} if isinstance(job, Program) else job
         program = from_json(job["program"]) if "program" in job else SQUARE
         wrong = self.cause(program, modes[0], job)
-        found = [oracles.Difference(modes[0], "numbers", "values", "result 0").to_json()] if wrong else []
+        found = [differences.Difference(modes[0], "numbers", "values", "result 0").to_json()] if wrong else []
         return Answer(found, program=to_json(program))
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from meshmark.hunt import derivatives, oracles
+from meshmark.hunt import derivatives, differences, oracles
 from meshmark.hunt.building import Builder
 from meshmark.hunt.generator import draw
 from meshmark.hunt.program import Body, Input, Node, Program, Transform
@@ -121,7 +121,7 @@ def test_a_place_between_integers_has_no_ties():
 def test_programs_without_a_derivative_or_with_special_values_are_left():
     special = replace(program(SQUARE), inputs=(replace(ROWS, fill={"kind": "special", "seed": 1}), OTHER))
     for made in (replace(program(SQUARE), transform=Transform(), inputs=(ROWS,)), special):
-        known = oracles.Truth([], 1.0)
+        known = differences.Truth([], 1.0)
         with pytest.raises(oracles.Inapplicable):
             oracles.compare_with_slope(made, known, False)
 

@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from meshmark.hunt import oracles
+from meshmark.hunt import differences, oracles
 from meshmark.hunt.building import Builder
 from meshmark.hunt.program import Body, Input, Node, Program, Transform
 from meshmark.hunt.values import dtype_of
@@ -108,9 +108,9 @@ def test_special_values_are_compared_even_where_sums_may_round():
     """Infinity less infinity is NaN, which is no error of a result that holds it; a lost NaN is one."""
     for dtype in ("float32", "bfloat16", "float16"):
         right = np.array([np.nan, np.inf, -np.inf, 3000.0]).astype(dtype_of(dtype))
-        assert not oracles._wrong(right.copy(), right, 1.0).any()
+        assert not differences.mark_wrong(right.copy(), right, 1.0).any()
         for lost in ([0.0, np.inf, -np.inf, 3000.0], [np.nan, -np.inf, -np.inf, 3000.0]):
-            assert oracles._wrong(np.array(lost).astype(right.dtype), right, 1.0).sum() == 1
+            assert differences.mark_wrong(np.array(lost).astype(right.dtype), right, 1.0).sum() == 1
 
 
 def test_integers_that_wrap_are_not_held_to_numpy():
@@ -155,10 +155,12 @@ def test_refusals_of_explicit_mode_are_rules_and_no_findings():
 
 
 def test_an_exception_of_the_compiler_is_internal():
-    assert oracles.make_difference("auto", RuntimeError("INTERNAL: RET_CHECK failure 7")).kind == "internal"
-    assert oracles.make_difference("auto", ValueError("no")).kind == "refused"
+    assert (
+        differences.make_difference("auto", RuntimeError("INTERNAL: RET_CHECK failure 7")).kind == "internal"
+    )
+    assert differences.make_difference("auto", ValueError("no")).kind == "refused"
     where = "INTERNAL: no\n\nSuspected Python Code Location:\n  /home/somebody/f.py:1:2"
-    assert oracles.make_difference("auto", RuntimeError(where)).text == "RuntimeError: INTERNAL: no"
+    assert differences.make_difference("auto", RuntimeError(where)).text == "RuntimeError: INTERNAL: no"
 
 
 @pytest.mark.parametrize("mode", ["auto", "explicit", "eager", "permuted", "donated"])

@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from meshmark.hunt.building import Builder
+from meshmark.hunt.differences import normalize
 from meshmark.hunt.generator import draw
-from meshmark.hunt.oracles import normalize
 from meshmark.hunt.program import (
     Input,
     Program,

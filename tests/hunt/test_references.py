@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from meshmark.hunt import definitions, oracles
+from meshmark.hunt import definitions, differences, oracles
 from meshmark.hunt.building import Builder
 from meshmark.hunt.drawing import KINDS, Draw, Miss
 from meshmark.hunt.generator import Drawing
@@ -80,7 +80,7 @@ def compare(program):
     largest = max(float(np.abs(np.asarray(x, np.complex128)).max(initial=0)) for x in (*found, *given))
     try:
         return oracles.compare_with_definition(
-            program, oracles.Truth(found, largest), oracles.rounds(program)
+            program, differences.Truth(found, largest), oracles.rounds(program)
         )
     except oracles.Inapplicable:
         return None

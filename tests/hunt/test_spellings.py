@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from meshmark.hunt import oracles, rules, scripts
+from meshmark.hunt import differences, oracles, rules, scripts
 from meshmark.hunt.generator import draw
 from meshmark.hunt.hunting import Hunt, choose_modes
 from meshmark.hunt.program import Body, Input, Node, Program, Transform, from_json, list_problems, to_json
@@ -167,7 +167,7 @@ class Wrong(StubSlot):
         there = "shard_map" in data.operations or "manual" in modes
         mode = "" if self.kind == "crash" and len(modes) > 1 else "manual" if "manual" in modes else modes[0]
         what = "some.cc: Check failed: planted" if self.kind == "crash" else "values"
-        found = [oracles.Difference(mode, self.kind, what, what).to_json()] if there else []
+        found = [differences.Difference(mode, self.kind, what, what).to_json()] if there else []
         return Answer(found, program=to_json(data))
 
 

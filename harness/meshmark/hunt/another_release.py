@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from meshmark.hunt import oracles
+from meshmark.hunt.differences import Difference, first_difference
 from meshmark.hunt.program import Program
 from meshmark.hunt.values import dtype_of
 
@@ -31,7 +32,7 @@ def read_result(data: Mapping[str, Any]) -> np.ndarray:
 
 def compare_with_release(
     program: Program, there: Sequence[Mapping[str, Any]], release: str
-) -> oracles.Difference | None:
+) -> Difference | None:
     """The difference between the unsharded program here and its results under JAX `release`; None if there is none.
 
     there: the results under that release, as `oracles.write_result` wrote them. Raises Invalid if the program can't be
@@ -42,7 +43,7 @@ def compare_with_release(
     for k, (want, seen) in enumerate(zip(right, known.results, strict=True)):
         if (seen.shape, seen.dtype) != (want.shape, want.dtype):
             text = f"result {k} of {said}: {seen.dtype}{seen.shape} for {want.dtype}{want.shape}"
-            return oracles.Difference(oracles.RELEASE, "oracles", f"type, JAX {release}", text)
+            return Difference(oracles.RELEASE, "oracles", f"type, JAX {release}", text)
     rounded = oracles.rounds(program)
-    text = oracles.first_difference(known.results, right, known, rounded, said)
-    return oracles.Difference(oracles.RELEASE, "oracles", f"JAX {release}", text) if text else None
+    text = first_difference(known.results, right, known, rounded, said)
+    return Difference(oracles.RELEASE, "oracles", f"JAX {release}", text) if text else None

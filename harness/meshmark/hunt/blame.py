@@ -29,8 +29,8 @@ def find_wrong_side(
 
     Wrong numbers are differences from the unsharded program. It is not a reference if another computation of it gives
     another result: each operation run alone on CPU, or the CPU on an accelerator. difference and the result have the
-    form of `oracles.Difference.to_json`. light: compile with `oracles.LIGHT`. backend: the workers' backend, such as
-    "cpu"."""
+    form of `differences.Difference.to_json`. light: compile with `oracles.LIGHT`. backend: the workers' backend, such
+    as "cpu"."""
     if difference["kind"] != "numbers":
         return difference
     asked = ALONE if backend == "cpu" else HOST

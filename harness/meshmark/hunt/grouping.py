@@ -38,7 +38,7 @@ VERIFIED = re.compile(
 def make_key(program: Program, difference: Mapping[str, Any]) -> str:
     """The key of a shrunk finding's group: a text that is equal for findings of one root cause. Files record it.
 
-    difference: as `oracles.Difference.to_json` gives it, here and below.
+    difference: as `differences.Difference.to_json` gives it, here and below.
     For wrong numbers it is the kind of wrongness, if that identifies the cause; else the operations with their
     distinguishing options, and the transform. For other findings it is the check or the message without its numbers,
     which names the place in the compiler.

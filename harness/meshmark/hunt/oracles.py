@@ -7,10 +7,9 @@ The truth is the same program without any sharding, compiled for one device. A `
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -19,6 +18,18 @@ from jax.sharding import Mesh, NamedSharding
 
 from meshmark.hunt import accelerators, definitions, derivatives
 from meshmark.hunt.building import Builder, make_spec, mesh_of
+from meshmark.hunt.differences import (
+    EXACT,
+    Difference,
+    Truth,
+    derive_tolerance,
+    find_difference,
+    first_difference,
+    first_wrongness,
+    make_difference,
+    mark_wrong,
+    normalize,
+)
 from meshmark.hunt.drawing import HALVED, LOOPS, ROUNDING, TIED
 from meshmark.hunt.program import Program, walk_nodes
 from meshmark.hunt.rules import find_types
@@ -54,27 +65,6 @@ RELEASE = "release"
 (`meshmark.hunt.another_release`)."""
 
 
-@dataclass
-class Difference:
-    """A deviation of one mode of a program from the plain program.
-
-    kind: "numbers", "refused" (an exception of JAX), "internal" (one of the compiler), "crash", "hang", or "oracles"
-    (the plain program differs from NumPy, from a CPU, from its operations run one by one, from its derivative in
-    float64 or by differences, or from another release).
-    """
-
-    mode: str
-    kind: str
-    what: str
-    """For wrong numbers their kind of wrongness, else the first line of the message without its numbers."""
-    text: str = ""
-    data: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """The difference as JSON values."""
-        return asdict(self)
-
-
 class Invalid(Exception):
     """The plain program can't be run or judged; the message is the reason."""
 
@@ -89,15 +79,6 @@ class NotRun(Exception):
 
 Runner = Callable[[Program, str], Sequence[Any]]
 """A function that gives the results of a program in a mode."""
-
-
-@dataclass
-class Truth:
-    """The right results of a program."""
-
-    results: list[np.ndarray]
-    largest: float
-    """The largest absolute value of all floats in the program; of the finite ones if it has special values."""
 
 
 LIGHT = {"xla_backend_optimization_level": 0, "xla_cpu_parallel_codegen_split_count": 1}
@@ -131,10 +112,6 @@ def compiler_options(beside: bool = False) -> dict[str, Any] | None:
     LIGHT options, which are the accelerator's."""
     passes = {"xla_disable_hlo_passes": _without} if _without else {}
     return (passes if beside else {**_options, **passes}) or None
-
-
-EXACT = 2.0**20
-"""Programs of integers below this size are exact in float32: a result has at most 16 terms of this size."""
 
 
 def compute_truth(program: Program, device: Any = None) -> Truth:
@@ -275,7 +252,7 @@ def compare_with_definition(program: Program, known: Truth, rounded: bool) -> Di
     for k, (want, seen) in enumerate(zip(found, known.results, strict=True)):
         if (
             want.shape != seen.shape
-            or (wrong := _wrong(seen, want, derive_tolerance(known, want, rounded))).any()
+            or (wrong := mark_wrong(seen, want, derive_tolerance(known, want, rounded))).any()
         ):
             text = f"result {k} of one device differs from NumPy"
             if want.shape == seen.shape:
@@ -348,32 +325,6 @@ def compare_with_slope(program: Program, known: Truth, rounded: bool) -> Differe
     return Difference(DERIVATIVE, "oracles", "derivative", said) if said else None
 
 
-def first_difference(
-    found: Sequence[np.ndarray], right: Sequence[np.ndarray], known: Truth, rounded: bool, said: str
-) -> str:
-    """A description of the first result that differs; "" if none does."""
-    for k, (want, seen) in enumerate(zip(right, found, strict=True)):
-        text = f"result {k} of {said}"
-        if want.shape != seen.shape:
-            return text
-        wrong = _wrong(seen, want, derive_tolerance(known, want, rounded))
-        if wrong.any():
-            at = tuple(np.argwhere(wrong)[0].tolist())
-            return f"{text}: {wrong.sum()} of {want.size}, at {at} expected {want[at]}, seen {seen[at]}"
-    return ""
-
-
-def first_wrongness(known: Truth, right: Sequence[np.ndarray]) -> str:
-    """The kind of wrongness of the first result that is not the right one, as `describe_wrongness` tells it."""
-    for want, seen in zip(right, known.results, strict=True):
-        if want.shape != seen.shape:
-            return "shape"
-        wrong = _wrong(seen, want, 0.0)
-        if wrong.any():
-            return describe_wrongness(want, seen, wrong, False)
-    return ""
-
-
 BESIDE = {
     NUMPY: compare_with_definition,
     HOST: compare_with_host,
@@ -383,145 +334,9 @@ BESIDE = {
 """The modes that compare the unsharded program with another oracle, with their functions."""
 
 
-def derive_tolerance(known: Truth, want: np.ndarray, rounded: bool) -> float:
-    """The largest absolute error that `want` may have.
-
-    It is 0.0 if all values are integers that the dtype holds. Otherwise it is a share of the largest value in the
-    program, because another order of additions, or another algorithm of a dot, may round differently. rounded: whether
-    the program has operations that round.
-    """
-    if want.dtype.kind not in "fcV":
-        return 0.0
-    small = want.dtype.name in ("bfloat16", "float16")
-    exact = not rounded and known.largest < (16 if small else EXACT)
-    if exact:
-        sizes = np.abs(want.astype(np.float64)) if want.dtype.kind != "c" else np.zeros(1)
-        biggest = float(sizes[np.isfinite(sizes)].max(initial=0.0))
-        exact = biggest < (256 if small else EXACT)
-    if exact:
-        return 0.0
-    scale = max(known.largest, float(np.abs(want.astype(np.complex128)).max(initial=0.0)), 1.0)
-    return scale * (0.1 if small else 2e-4)
-
-
-def find_difference(known: Truth, found: Sequence[Any], mode: str, rounded: bool) -> Difference | None:
-    """The first result that differs from the truth on any device, with its first wrong element; None if none does.
-
-    found: one jax.Array per output, or an object with its shape, dtype and addressable shards."""
-    for k, (want, out) in enumerate(zip(known.results, found, strict=True)):
-        if out.shape != want.shape or out.dtype != want.dtype:
-            return Difference(
-                mode, "numbers", "type", f"result {k}: {out.dtype}{out.shape} for {want.dtype}{want.shape}"
-            )
-        allowed = derive_tolerance(known, want, rounded)
-        wrong_anywhere = np.zeros(want.shape, bool)
-        first = None
-        seen_whole = np.array(want)
-        replicas: dict[str, np.ndarray] = {}
-        differing_replicas = False
-        for shard in out.addressable_shards:
-            seen, right = np.asarray(shard.data), want[shard.index]
-            if seen.shape != right.shape:
-                return Difference(
-                    mode, "numbers", "shape", f"result {k}: shard {seen.shape} for {right.shape}"
-                )
-            wrong = _wrong(seen, right, allowed)
-            if wrong.any():
-                wrong_anywhere[shard.index] |= wrong
-                seen_whole[shard.index] = seen
-                if first is None:
-                    at = tuple(np.argwhere(wrong)[0].tolist())
-                    first = (str(shard.device), at, right[at].item(), seen[at].item())
-            key = str(shard.index)
-            if key in replicas:
-                differing_replicas |= bool(_wrong(seen, replicas[key], allowed).any())
-            replicas.setdefault(key, seen)
-        if first is not None:
-            device, at, expected, seen_value = first
-            text = (
-                f"result {k}: {wrong_anywhere.sum()} of {want.size} elements differ, first on {device} at {at}:"
-                f" expected {expected}, seen {seen_value}"
-            )
-            what = describe_wrongness(want, seen_whole, wrong_anywhere, differing_replicas)
-            return Difference(
-                mode, "numbers", what, text, {"result": k, "share": float(wrong_anywhere.mean())}
-            )
-    return None
-
-
-def _wrong(seen: np.ndarray, right: np.ndarray, allowed: float) -> np.ndarray:
-    wrong = np.asarray(seen != right)
-    if right.dtype.kind not in "fcV":
-        return wrong
-    wrong &= ~(np.isnan(seen) & np.isnan(right))
-    if allowed == 0.0:
-        return wrong
-    wide = np.complex128 if right.dtype.kind == "c" else np.float64
-    with np.errstate(invalid="ignore"):
-        return wrong & ~(np.abs(seen.astype(wide) - right.astype(wide)) <= allowed)
-
-
-LOST_NAN = "a NaN is lost"
-
-
-def describe_wrongness(want: np.ndarray, seen: np.ndarray, wrong: np.ndarray, replicas: bool) -> str:
-    """The kind of wrongness of a result: "a NaN is lost", "replicas differ", "factor F", "zeros", "not finite", "moved"
-    or "values".
-
-    want, seen: the whole result, right and as seen. wrong: a boolean array of that shape. replicas: whether two devices
-    hold different numbers for one part."""
-    if want.dtype.kind in "fV" and np.isnan(want[wrong]).all():
-        return LOST_NAN
-    if replicas:
-        return "replicas differ"
-    if want.dtype.kind in "b":
-        return "values"
-    w, s = want[wrong].astype(np.complex128), seen[wrong].astype(np.complex128)
-    if len(w) and (w != 0).all():
-        ratio = s / w
-        if np.allclose(ratio, ratio[0], rtol=1e-3):
-            factor = ratio[0].real
-            return "zeros" if factor == 0 else f"factor {factor:.3g}"
-    if not s.any():
-        return "zeros"
-    if not np.isfinite(s).all():
-        return "not finite"
-    if wrong.all() or set(np.round(s, 3).tolist()) <= set(
-        np.round(want.astype(np.complex128), 3).ravel().tolist()
-    ):
-        return (
-            "moved"
-            if sorted(np.round(seen.astype(np.complex128), 3).ravel().tolist(), key=repr)
-            == sorted(np.round(want.astype(np.complex128), 3).ravel().tolist(), key=repr)
-            else "values"
-        )
-    return "values"
-
-
 BY_RULE = ("Make sure that the axis_name passed to jax.lax",)
 """The start of JAX's message if it refuses a program by a documented rule: from 0.11 on `ppermute` over axes in another
 order than the mesh's. Such a refusal is not a finding."""
-
-
-INTERNAL = re.compile(
-    r"INTERNAL|Internal|RET_CHECK|Check failed|verifier|Verif|Assertion|UNIMPLEMENTED", re.I
-)
-
-
-def make_difference(mode: str, error: BaseException) -> Difference:
-    """The difference of an exception: "internal" if the compiler raised it, else "refused"."""
-    text = f"{type(error).__name__}: {error}".partition("Suspected Python Code Location")[0].strip()
-    kind = "internal" if INTERNAL.search(text) else "refused"
-    return Difference(mode, kind, normalize(text), text[:2000])
-
-
-def normalize(text: str) -> str:
-    """The first line of a message without numbers, shapes and instruction names, so that similar messages are equal; at
-    most 160 characters."""
-    line = text.strip().splitlines()[0] if text.strip() else ""
-    line = re.sub(r"0x[0-9a-f]+|%[\w.-]+|\d+", "N", line)
-    line = re.sub(r"\[[N,\s]*\]|\([N,\s]*\)|\{[N,\s]*\}", "[]", line)
-    return line[:160]
 
 
 def rounds(program: Program) -> bool:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Any
 
+from meshmark.hunt.differences import LOST_NAN
 from meshmark.hunt.grouping import NUMBERS, make_key
-from meshmark.hunt.oracles import LOST_NAN
 from meshmark.hunt.program import Program, list_problems, to_json
 from meshmark.hunt.rules import RULES, find_types, measure_weight, refill
 from meshmark.hunt.workers import Judging
