@@ -125,6 +125,13 @@ def test_right_programs_pass_on_other_meshes_and_donated(mode):
     assert oracles.judge(two, (mode,)) == []
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_nan_in_an_argument_that_is_not_donated_is_no_change(dtype):
+    special = Input((8, 4), dtype, ((), ()), {"kind": "special", "seed": 25})
+    assert np.isnan(values.make_array(special)).any()
+    assert oracles.judge(program(Node("jnp.flip", (V,)), inputs=(ROWS, special)), ("donated",)) == []
+
+
 def test_a_program_that_asks_for_its_place_is_seen_on_other_devices(monkeypatch):
     """Planted: what is right only while the mesh has the devices in their order."""
     real = Builder.node

@@ -6,7 +6,7 @@ Two findings with different operations and the same cures may have one cause. Fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,13 +26,14 @@ class Change:
     mode: str = ""
 
 
-def list_changes(program: Program, mode: str, kind: str) -> Iterator[Change]:
+def list_changes(
+    program: Program, mode: str, kind: str, others: Sequence[str] = ("explicit", "eager")
+) -> Iterator[Change]:
     """The changes that a program in a mode can have, the simplest for a user first.
 
-    kind: the kind of its difference. Explicit axes may refuse a program by rule, so they say nothing of a refusal."""
-    for other in [
-        m for m in ("explicit", "eager") if mode == "auto" and (m, kind) != ("explicit", "refused")
-    ]:
+    kind: the kind of its difference. Explicit axes may refuse a program by rule, so they say nothing of a refusal.
+    others: the modes to try instead of auto."""
+    for other in [m for m in others if mode == "auto" and (m, kind) != ("explicit", "refused")]:
         said = "axes of type Explicit" if other == "explicit" else "operation by operation, without jit"
         yield Change(said, program, mode=other)
     if any(node.op == "shard_map" and node.kwargs.get("check_vma", True) for node in program.nodes):
@@ -59,11 +60,13 @@ def _unchecked(node: Node) -> Node:
     return replace(node, kwargs=node.kwargs | {"check_vma": False}) if node.op == "shard_map" else node
 
 
-def find_cures(slot: Judging, program: Program, mode: str, kind: str) -> list[str]:
-    """The changes with which a program is right in its mode, as sentences without a full stop. A change with which it
-    can't be judged is none. kind: the kind of its difference."""
+def find_cures(
+    slot: Judging, program: Program, mode: str, kind: str, others: Sequence[str] = ("explicit", "eager")
+) -> list[str]:
+    """The changes of `list_changes` with which a program is right, as sentences without a full stop. A change with
+    which it can't be judged is none."""
     found = []
-    for change in list_changes(program, mode, kind):
+    for change in list_changes(program, mode, kind, others):
         answer = slot.judge({"program": to_json(change.program), **change.job}, (change.mode or mode,))
         if not (answer.differences or answer.invalid or answer.not_run):
             found.append(change.said)

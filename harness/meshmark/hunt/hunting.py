@@ -292,7 +292,8 @@ class Hunt:
         found = self._blamed(slot, shrunk.program, found, light)
         key = self._key(slot, shrunk.program, found, light)
         if key not in known and self.settings.ranks == 1:
-            line["cures"] = cures.find_cures(slot, shrunk.program, found["mode"], found["kind"])
+            others = ("explicit",) if self.settings.topology else ("explicit", "eager")
+            line["cures"] = cures.find_cures(slot, shrunk.program, found["mode"], found["kind"], others)
         if halted():
             raise shrinking.Halted
         line |= {
