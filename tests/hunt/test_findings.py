@@ -2,6 +2,9 @@
 """Kept findings are complete (data, script, report), and the page and pytest read them."""
 
 import ast
+import json
+import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -11,8 +14,11 @@ from meshmark.commands.main import main
 from meshmark.hunt import findings, reports
 from meshmark.hunt.findings import FindingError
 from meshmark.hunt.hunting import Hunt
+from meshmark.hunt.program import walk_nodes
 from meshmark.hunt.workers import Answer
 from meshmark.levels import known_issues
+from tests.checkout import ROOT
+from tests.studies import hunt_records
 
 STORE = found_page.STORE
 EVERY = findings.read_findings(STORE)
@@ -145,3 +151,27 @@ def test_an_unknown_finding_is_named(capsys, tmp_path):
     with pytest.raises(FindingError, match="is not a finding"):
         (tmp_path / "finding.json").write_text("{}")
         findings.read_finding(tmp_path)
+
+
+def test_the_published_records_of_hunts_give_the_table_of_the_documents():
+    """`python -m tests.studies.hunt_records` prints it. Nothing in them names this machine."""
+    text = (ROOT / "docs" / "hunt-evidence.md").read_text(encoding="utf-8")
+    assert hunt_records.table() in text
+    for path in hunt_records.RECORDS.glob("*.jsonl.gz"):
+        head, lines = hunt_records.read(path)
+        assert head["suite"]["clean"] and len(head["suite"]["commit"]) == 40
+        assert len({line["n"] for line in lines}) == len(lines) > 100
+        assert not re.search(r"/(?:home|root|tmp|Users)/", json.dumps(lines))
+
+
+def test_the_table_of_short_programs_is_that_of_the_store():
+    text = (ROOT / "docs" / "hunt-evidence.md").read_text(encoding="utf-8")
+    counted = Counter(
+        sum(n.op != "item" for n in walk_nodes(finding.data().nodes)) for finding in EVERY
+    )
+    for operations, number in counted.items():
+        assert f"| {operations or 'none: a new sharding alone'} | {number} |" in text
+    lengths = [
+        len([line for line in findings.read_script(f.name, STORE).splitlines() if line.strip()]) for f in EVERY
+    ]
+    assert f"of the {len(EVERY)} kept findings have {min(lengths)} to {max(lengths)} lines" in text
