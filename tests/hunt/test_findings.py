@@ -166,12 +166,11 @@ def test_the_published_records_of_hunts_give_the_table_of_the_documents():
 
 def test_the_table_of_short_programs_is_that_of_the_store():
     text = (ROOT / "docs" / "hunt-evidence.md").read_text(encoding="utf-8")
-    counted = Counter(
-        sum(n.op != "item" for n in walk_nodes(finding.data().nodes)) for finding in EVERY
-    )
+    counted = Counter(sum(n.op != "item" for n in walk_nodes(finding.data().nodes)) for finding in EVERY)
     for operations, number in counted.items():
         assert f"| {operations or 'none: a new sharding alone'} | {number} |" in text
     lengths = [
-        len([line for line in findings.read_script(f.name, STORE).splitlines() if line.strip()]) for f in EVERY
+        len([line for line in findings.read_script(f.name, STORE).splitlines() if line.strip()])
+        for f in EVERY
     ]
     assert f"of the {len(EVERY)} kept findings have {min(lengths)} to {max(lengths)} lines" in text

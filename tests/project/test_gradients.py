@@ -9,7 +9,7 @@ from meshmark.operations import OPERATIONS
 from meshmark.operations.cases import find
 from tests.studies import gradients as study
 
-pytestmark = pytest.mark.skipif(
+of_release = pytest.mark.skipif(
     jax.__version__ != gradients.RELEASE, reason=f"primitives have the names of JAX {gradients.RELEASE}"
 )
 
@@ -45,6 +45,7 @@ def test_an_operation_without_a_row_is_told(monkeypatch):
     assert gradients.reason("matmul") == gradients.REASONS["no row"]
 
 
+@of_release
 def test_the_cases_differentiate_the_primitives():
     rows = [*gradients.primitives().values()]
     assert not_differentiated(rows) == []
@@ -56,23 +57,27 @@ def rows_named(rows, name):
     return next(row for row in rows if row.name == name)
 
 
+@of_release
 def test_no_reason_is_stale():
     rows, first = [*gradients.primitives().values()], study.covered(*SEARCHED)
     assert stale(rows, first) == []
     assert stale([gradients.Row("sort", "not covered", "-")], {"sort": "a case"}) == ["sort"]
 
 
+@of_release
 def test_kinds_of_primitives_are_those_of_jax():
     for row in gradients.primitives().values():
         kind = "not covered" if row.kind == "case" else row.kind
         assert study.kind_of(row.name) == kind, row.name
 
 
+@of_release
 @pytest.mark.parametrize("name", ["matmul", "fft", "scatter_add", "sort_several", "strided_slice"])
 def test_operations_have_the_primitives_of_their_programs(name):
     assert study.primitives(ordinary(name)) <= {*gradients.operations()[name].detail.split()}
 
 
+@of_release
 def test_operations_that_take_derivatives_do():
     deriving = [row for row in gradients.operations().values() if row.kind == "derivative"]
     assert {row.name for row in deriving} == {*study.DERIVATIVES}
@@ -81,6 +86,7 @@ def test_operations_that_take_derivatives_do():
     assert not study.derivatives(ordinary("matmul"))
 
 
+@of_release
 def test_a_line_that_is_not_a_row_is_refused(tmp_path):
     path = tmp_path / "gradients.tsv"
     path.write_text("fft\tperhaps\t-\n")
@@ -88,6 +94,7 @@ def test_a_line_that_is_not_a_row_is_refused(tmp_path):
         gradients.read(path)
 
 
+@of_release
 def test_the_section_names_what_is_missing():
     text = "\n".join(gradients.lines())
     assert "| `pmax` |" in text

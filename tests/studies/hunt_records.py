@@ -12,7 +12,17 @@ from tests.checkout import ROOT
 
 RECORDS = ROOT / "docs" / "hunts"
 HEAD = (
-    *("seed", "JAX", "oracles", "programs", "not judged", "wrong numbers", "crashes", "internal errors", "refusals"),
+    *(
+        "seed",
+        "JAX",
+        "oracles",
+        "programs",
+        "not judged",
+        "wrong numbers",
+        "crashes",
+        "internal errors",
+        "refusals",
+    ),
     *("other oracles", "groups", "minutes judging", "of a processor"),
 )
 KINDS = ("numbers", "crash", "internal", "refused", "oracles")

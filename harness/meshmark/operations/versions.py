@@ -40,7 +40,7 @@ from meshmark.operations.programs.found import nonzero
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 24
+TABLE_VERSION = 25
 """The version of the table that the code describes. Run lines name it as `table`."""
 
 
@@ -178,6 +178,7 @@ def _matrices(argument: Argument) -> int:
 
 
 CHANGES: dict[int, TableChange] = {
+    25: TableChange("gathers inside a shard_map that is manual over one axis of several"),
     24: TableChange(
         "pairs of cumulative functions and of windows of one array, as programs that are compiled for topologies too"
     ),
