@@ -39,7 +39,7 @@ class PartlyManualGather(Operation):
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         if len(mesh.names) < 2:
             return
-        # Meshes of three axes are rare in a profile, and the compiler ends on those alone, so the variant weighs nothing.
+        # Meshes of three axes are rare in a profile, and the compiler ends on those alone, so a variant weighs nothing.
         weight = 0 if len(mesh.names) > 2 else 3
         for function in FUNCTIONS:
             for sharded in SHARDED:
