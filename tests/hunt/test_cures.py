@@ -26,6 +26,7 @@ SQUARE = Program(
     ((("x",), ()),),
     transform=Transform("vjp", (0,)),
 )
+WRONG = {"mode": "auto", "kind": "numbers"}
 SHARDY = '`jax.config.update("jax_use_shardy_partitioner", False)`'
 CHECKED = Program(
     (("x", 2),),
@@ -72,14 +73,14 @@ CAUSES = {
 
 @pytest.mark.parametrize("cure", CAUSES)
 def test_the_change_without_which_it_is_wrong_is_named(cure):
-    found = cures.find_cures(Planted(CAUSES[cure]), SQUARE, "auto", "numbers")
+    found = cures.find_cures(Planted(CAUSES[cure]), SQUARE, WRONG)
     also = {"inputs that are whole on every device"} if cure.startswith("a mesh") else set()
     assert cure in found and set(found) <= {cure} | also
 
 
 def test_the_check_of_shard_map_is_a_cure():
     checked = Planted(lambda p, mode, job: p.nodes[0].kwargs.get("check_vma", True))
-    assert cures.find_cures(checked, CHECKED, "auto", "numbers") == ["`check_vma=False`"]
+    assert cures.find_cures(checked, CHECKED, WRONG) == ["`check_vma=False`"]
 
 
 def test_a_change_that_can_not_be_judged_is_no_cure():
@@ -87,7 +88,15 @@ def test_a_change_that_can_not_be_judged_is_no_cure():
         def judge(self, job, modes=("auto",)):
             return Answer([], invalid="it has no such form")
 
-    assert cures.find_cures(Invalid(None), SQUARE, "auto", "numbers") == []
+    assert cures.find_cures(Invalid(None), SQUARE, WRONG) == []
+
+
+def test_what_is_right_without_a_change_has_no_cure():
+    """It was wrong once, or only as it was compiled in the hunt: no change mended it."""
+    assert cures.find_cures(Planted(lambda p, mode, job: False), SQUARE, WRONG) == []
+    lightly = Planted(lambda p, mode, job: job.get("light", False) and bool(p.transform.kind))
+    assert cures.find_cures(lightly, SQUARE, WRONG) == []
+    assert cures.find_cures(lightly, SQUARE, WRONG, light=True) == ["no derivative"]
 
 
 @pytest.mark.parametrize("program", [SQUARE, CHECKED])

@@ -61,13 +61,24 @@ def _unchecked(node: Node) -> Node:
 
 
 def find_cures(
-    slot: Judging, program: Program, mode: str, kind: str, others: Sequence[str] = ("explicit", "eager")
+    slot: Judging,
+    program: Program,
+    difference: Mapping[str, Any],
+    light: bool = False,
+    others: Sequence[str] = ("explicit", "eager"),
 ) -> list[str]:
-    """The changes of `list_changes` with which a program is right, as sentences without a full stop. A change with
-    which it can't be judged is none."""
-    found = []
-    for change in list_changes(program, mode, kind, others):
-        answer = slot.judge({"program": to_json(change.program), **change.job}, (change.mode or mode,))
-        if not (answer.differences or answer.invalid or answer.not_run):
-            found.append(change.said)
-    return found
+    """The changes of `list_changes` with which a program is right, as sentences without a full stop.
+
+    A change with which it can't be judged is none. [] if the program is right without a change too, as one may be that
+    was wrong once. difference: as `differences.Difference.to_json` gives it, with its mode. light: compile with
+    `oracles.LIGHT`, as where the difference was seen."""
+    mode, kind = difference["mode"], difference["kind"]
+
+    def is_right(change: Change) -> bool:
+        job = {"program": to_json(change.program), **({"light": True} if light else {}), **change.job}
+        answer = slot.judge(job, (change.mode or mode,))
+        return not (answer.differences or answer.invalid or answer.not_run)
+
+    if is_right(Change("no change", program)):
+        return []
+    return [change.said for change in list_changes(program, mode, kind, others) if is_right(change)]

@@ -293,7 +293,7 @@ class Hunt:
         key = self._key(slot, shrunk.program, found, light)
         if key not in known and self.settings.ranks == 1:
             others = ("explicit",) if self.settings.topology else ("explicit", "eager")
-            line["cures"] = cures.find_cures(slot, shrunk.program, found["mode"], found["kind"], others)
+            line["cures"] = cures.find_cures(slot, shrunk.program, found, light, others)
         if halted():
             raise shrinking.Halted
         line |= {
