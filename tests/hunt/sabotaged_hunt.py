@@ -2,7 +2,8 @@
 """`meshmark hunt` over ranks with a fault on rank 1: `python -m tests.hunt.sabotaged_hunt OPTIONS`.
 
 MESHMARK_WRONG names an operation: rank 1 has one wrong element in each program that contains it. MESHMARK_DIES is the
-number of a program in which rank 1 ends itself.
+number of a program in which rank 1 ends itself. The programs are those of PROGRAMS, so that another version of the
+generator changes nothing.
 """
 
 import os
@@ -14,18 +15,34 @@ import numpy as np
 
 from meshmark.commands.main import main
 from meshmark.hunt import generator, oracles
+from meshmark.hunt.program import Input, Node, Program
 from meshmark.hunt.rank_hunt import Lockstep
 
 OWN = os.environ["MESHMARK_PROCESS_ID"]
 WRONG, DIES = os.environ.get("MESHMARK_WRONG"), os.environ.get("MESHMARK_DIES")
 
-drawing, judging = generator.draw_with_families, oracles.judge
+FIRST, LAST = {"v": 0}, {"v": 1}
+ROWS = Input((8, 4), "float32", (("x",), ()), {"kind": "distinct", "low": -9, "seed": 3})
+SLICE = Node("lax.slice", (FIRST, [0, 0], [4, 4]))
+PROGRAMS = [
+    Program((("x", 4),), (ROWS,), nodes, (len(nodes),), (None,))
+    for nodes in (
+        (Node("jnp.negative", (FIRST,)),),
+        (Node("jnp.flip", (FIRST,), {"axis": 0}), Node("jnp.multiply", (LAST, FIRST))),
+        (SLICE, Node("jnp.add", (LAST, LAST))),
+        (Node("jnp.sum", (FIRST,), {"axis": 1}),),
+        (SLICE, Node("jnp.transpose", (LAST,))),
+    )
+]
+"""The programs by number. The third and the last have a slice."""
+
+judging = oracles.judge
 at = []
 
 
 def draw(seed, number, *rest):
     at[:] = [str(number)]
-    return drawing(seed, number, *rest)
+    return PROGRAMS[number], {}
 
 
 def judge(*arguments):

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 def launched(*options, **variables):
     """(exit code, output) of a hunt by two processes of two devices."""
     command = [*(sys.executable, "-m", "harness", "launch", "-n", "2", "--devices-per-process", "2", "--")]
-    command += [sys.executable, "-m", "tests.hunt.sabotaged_hunt", "--seed", "52", *map(str, options)]
+    command += [sys.executable, "-m", "tests.hunt.sabotaged_hunt", "--seed", "1", *map(str, options)]
     environment = os.environ | {"PYTHONPATH": IMPORTS, "JAX_PLATFORMS": "cpu"} | variables
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     return done.returncode, done.stdout + done.stderr
@@ -48,7 +48,7 @@ def test_a_wrong_rank_is_found_and_shrunk_and_a_dead_one_ends_the_hunt_which_goe
     outcomes = {line["n"]: line for line in lines(path) if "n" in line and "begins" not in line}
     assert sorted(outcomes) == [0, 1, 2, 3, 4]
     assert outcomes[3]["differences"][0]["kind"] == "crash"
-    assert "5 programs (4 of them before)" in output and "3 groups of findings, 1 new" in output
+    assert "5 programs (4 of them before)" in output and "2 groups of findings, 1 new" in output
     assert "each judged by 2 processes together" in output
 
 
