@@ -24,7 +24,7 @@ ON_ONE_MESH = ("--meshes", "2x4")
 SLOW = (*ON_ONE_MESH, "-n", "2")
 SLOW_ALONE = (*ON_ONE_MESH, "-n", "1")
 """Of one worker: its start is most of what a run takes."""
-SECONDS = {"MESHMARK_SLOW": "0.2"}
+SECONDS = {"MESHMARK_PAUSE": "0.2"}
 
 pytestmark = [
     pytest.mark.e2e,
@@ -272,7 +272,7 @@ def test_ctrl_c_in_a_terminal_reaches_all_processes_and_makes_no_crash(tmp_path)
 def test_a_worker_killed_from_outside_is_a_crash_of_its_case_alone(tmp_path):
     path, flag = tmp_path / "records.jsonl", tmp_path / "flag"
     options = (*ON_ONE_MESH, "-n", "1", "--operations", "slow1,slow2", "--record", path)
-    with Run(*options, MESHMARK_SLOW="3", MESHMARK_FLAG=str(flag)) as run:
+    with Run(*options, MESHMARK_PAUSE="3", MESHMARK_FLAG=str(flag)) as run:
         assert until(flag.exists), run.finish().output
         run.kill(signal.SIGKILL, *run.workers())
         assert run.finish().code == 1

@@ -79,7 +79,7 @@ def told(trouble: str, name: str, verdict: str = "error", **more) -> Way:
 
 def sabotaged(how: str, verdict: str = "none", run: tuple[str, ...] = WORKER, **more) -> Way:
     """Something around the case goes wrong."""
-    return Way(how, "slow0", verdict, run, saboteur=how, environment={"MESHMARK_SLOW": "0"}, **more)
+    return Way(how, "slow0", verdict, run, saboteur=how, environment={"MESHMARK_PAUSE": "0"}, **more)
 
 
 def struck_wrong(how: str, verdict: str = "fail", **more) -> Way:
@@ -241,14 +241,14 @@ WAYS = (
     set_around("TMPDIR is a file, and HOME is missing", TMPDIR="/etc/passwd", HOME="/nonexistent"),
     Way("-x", "hides_its_shards", "fail", (*WORKER, "-x"), code=2),
     Way("--dist each", "hides_its_shards", "fail", ("-n", "2", "--dist", "each")),
-    Way("--setup-only", "slow0", "none", (*WORKER, "--setup-only"), environment={"MESHMARK_SLOW": "0"}),
+    Way("--setup-only", "slow0", "none", (*WORKER, "--setup-only"), environment={"MESHMARK_PAUSE": "0"}),
     Way(
         "a full disk under the records",
         "slow0",
         "none",
         code=2,
         file_limit=5000,
-        environment={"MESHMARK_SLOW": "0"},
+        environment={"MESHMARK_PAUSE": "0"},
     ),
     *map(
         struck_wrong,
@@ -343,10 +343,10 @@ def observed(way: Way, directory: Path) -> Seen:
     """Run it."""
     path = directory / "records.jsonl"
     environment = dict(way.environment)
-    if "MESHMARK_SLOW" not in environment:
+    if "MESHMARK_PAUSE" not in environment:
         environment["MESHMARK_TROUBLE"] = way.trouble
     options = ["--meshes", "2x4", "--deadline", DEADLINE, "--record", path, *way.run]
-    if "MESHMARK_SLOW" in environment:
+    if "MESHMARK_PAUSE" in environment:
         options += ["--operations", way.trouble]
     if way.record:
         way.record(path)

@@ -2,7 +2,7 @@
 """Operations that pass, crash or hang.
 
 MESHMARK_TROUBLE=NAME,... keeps some of them, or makes every worker fail at its start ("start").
-MESHMARK_SLOW=SECONDS replaces them with operations that pass, and take this time in mode manual.
+MESHMARK_PAUSE=SECONDS replaces them with operations that pass, and take this time in mode manual.
 MESHMARK_FLAG=FILE is a file that is made when the trouble begins.
 """
 
@@ -61,7 +61,7 @@ def sleep_without_the_gil():
 
 
 def slow():
-    time.sleep(float(os.environ["MESHMARK_SLOW"]))
+    time.sleep(float(os.environ["MESHMARK_PAUSE"]))
 
 
 class Trouble(Operation):
@@ -305,7 +305,7 @@ CRASHES = (abort, segmentation_fault, killed, leaves)
 HANGS = (spin, sleep_with_the_gil, sleep_without_the_gil)
 
 asked = tuple(filter(None, os.environ.get("MESHMARK_TROUBLE", "").split(",")))
-if "MESHMARK_SLOW" in os.environ:
+if "MESHMARK_PAUSE" in os.environ:
     classes = [make(slow, f"slow{number}") for number in range(SLOW)]
 else:
     classes = [*map(make, CRASHES + HANGS), Deadlock]

@@ -80,7 +80,7 @@ def worker_killed():
     """kill -9 of a worker."""
     with TemporaryDirectory() as directory:
         cwd, flag = Path(directory), Path(directory) / "flag"
-        options = {"cwd": cwd, "MESHMARK_SLOW": "3", "MESHMARK_FLAG": str(flag)}
+        options = {"cwd": cwd, "MESHMARK_PAUSE": "3", "MESHMARK_FLAG": str(flag)}
         with Run(*ONE, "--operations", "slow0,slow1", "--record", "records.jsonl", **options) as run:
             until(flag.exists)
             run.kill(signal.SIGKILL, *run.workers())
@@ -94,7 +94,7 @@ def resumed(title, why, happened, **limit):
     """An interruption after eight cases, and --resume."""
     with TemporaryDirectory() as directory:
         cwd, path = Path(directory), Path(directory) / "records.jsonl"
-        options = {"cwd": cwd, "MESHMARK_SLOW": "0.3"}
+        options = {"cwd": cwd, "MESHMARK_PAUSE": "0.3"}
         with Run(*ONE, "--record", "whole.jsonl", **options) as whole:
             ended(whole)
         with Run(*ONE, "--record", path.name, **options, **limit) as run:
