@@ -118,6 +118,16 @@ def test_a_place_between_integers_has_no_ties():
     assert derivatives.shift([whole], 1)[0] is whole, "an index stays one"
 
 
+def test_a_derivative_that_float64_can_not_compute_is_counted(monkeypatch):
+    def refused(program):
+        raise TypeError("no such dtype")
+
+    monkeypatch.setattr(derivatives, "compute_wide", refused)
+    left = []
+    assert oracles.judge(program(SQUARE), ("derivative",), None, left) == []
+    assert left == ["a derivative in float64"]
+
+
 def test_programs_without_a_derivative_or_with_special_values_are_left():
     special = replace(program(SQUARE), inputs=(replace(ROWS, fill={"kind": "special", "seed": 1}), OTHER))
     for made in (replace(program(SQUARE), transform=Transform(), inputs=(ROWS,)), special):

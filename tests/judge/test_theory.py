@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
 
 from meshmark.core.hlo import Collective, collectives, wire_bytes
@@ -13,7 +14,8 @@ from meshmark.judge import communication, theory
 from meshmark.judge.programs import Program
 from meshmark.levels import counters
 from meshmark.operations import cases
-from meshmark.operations.base import Traffic
+from meshmark.operations.base import Argument, Result, Traffic
+from meshmark.operations.placements import moving
 
 PSUM = "psum/axes=x+y/manual/2x4/{}/4KiB"
 MATMUL = "matmul/rows=x,inner=y,check=exact/auto/2x4/float32/n64"
@@ -46,7 +48,56 @@ def test_the_theory_is_in_bytes_by_mesh_axes():
     part = 16 * 64 * 4  # the rows of a device, and no less its block of either factor
     assert found == {"y": 3 * 1.5 * part, "x": 2 * 1.0 * part}
     assert theory.by_axes(cases.find(PSUM.format("float32"), 8)) == {"x+y": 1.75 * 4096}
-    assert theory.by_axes(cases.find("reshard/from=x.y,to=y.x/auto/2x4/float32/4KiB", 8)) is None
+    assert theory.by_axes(cases.find("sort/of=x.y,dim=0/auto/2x4/float32/4KiB", 8)) is None
+
+
+RESHARD = "reshard/from={},to={}/auto/2x4/float32/4KiB"
+BLOCK = 1024 * 4
+"""The bytes of a block of the resharded matrix, an eighth of it."""
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "sent"),
+    [
+        ("x.y", "x.y", {}),
+        ("x.-", "x.y", {}),
+        ("-.-", "y.x", {}),
+        ("x.y", "-.y", {"x": BLOCK}),
+        ("x.y", "-.-", {"x+y": 7 * BLOCK}),
+        ("x.-", "-.x", {"x": 2 * BLOCK}),
+        ("xy.-", "yx.-", {"x+y": BLOCK}),
+        ("xy.-", "-.y", {"x+y": 1.75 * BLOCK}),
+    ],
+)
+def test_a_change_of_sharding_must_send_what_a_device_lacks(here, there, sent):
+    """From the definition: the bytes of a device's new block that it did not hold before, over the axes along which the
+    nearest holder differs."""
+    assert theory.by_axes(cases.find(RESHARD.format(here, there), 8)) == sent
+
+
+def test_a_move_is_owed_over_the_fewest_axes_and_once_for_all_results():
+    mesh = {"x": 2, "y": 2}
+    x = Argument((4, 4), "float32", ("x", None))
+    row = Result((4, 4), "float32", (None, None))
+    (one,) = moving.find_traffic(lambda a: (a, a), (x,), (row, row), mesh)
+    assert (one.nbytes, one.groups) == (32, ((0, 2), (1, 3), (2, 0), (3, 1)))
+    assert moving.find_connections(lambda a: a, (x,), (row,), mesh) == ()  # two positions hold each row
+    constant = moving.find_traffic(lambda a: np.full_like(a, -1), (x,), (row,), mesh)
+    assert constant == ()
+
+
+def test_a_move_counts_each_argument_in_its_own_dtype():
+    mesh = {"x": 2}
+    wide, narrow = Argument((4,), "float32", ("x",)), Argument((4,), "int8", ("x",))
+    whole = (Result((4,), "float32", (None,)), Result((4,), "int8", (None,)))
+    (one,) = moving.find_traffic(lambda a, b: (a, b), (wide, narrow), whole, mesh)
+    assert one.nbytes == 2 * 4 + 2 * 1
+
+
+def test_a_gradient_owes_the_function_its_transpose_and_the_sum_over_the_other_axes():
+    found = theory.by_axes(cases.find("flip_gradient/of=y.-,dim=0/manual/2x4/float32/4KiB", 8))
+    whole = 8 * BLOCK
+    assert found == {"y": 2 * 0.75 * whole, "x": whole / 4}
 
 
 def test_axes_are_those_along_which_positions_differ():

@@ -26,7 +26,7 @@ def test_the_factor_is_of_what_manual_mode_compiles_to_not_of_its_contract():
     assert summary.communication(cases) == [
         "shift_set in mode auto sends up to 89 times the bytes of manual mode (1 case)"
     ]
-    assert tables.excess(cases)[1][0][2:6] == [1, "89", "16376", "184"]
+    assert tables.excess(sent.beside_manual(cases), "manual")[1][0][2:6] == [1, "89", "16376", "184"]
 
 
 @pytest.mark.parametrize("verdict", ["fail", "error", "crash", "hang"])
@@ -39,7 +39,7 @@ def test_a_bad_case_says_nothing_about_its_mode(verdict, wrong):
 def test_a_mode_that_was_not_judged_is_not_said_to_send_no_more():
     alone = dict([judged("manual", 184.0)])
     assert sent.beside_manual(alone) == [] and summary.communication(alone) == []
-    (_, rows), empty = tables.excess(alone), tables._no_excess(alone)
+    (_, rows), empty = tables.excess(sent.beside_manual(alone), "manual"), tables._no_excess(alone)
     assert rows == [] and empty == "No automatic or explicit case stands beside a manual one."
     same = dict([judged("manual", 184.0), judged("auto", 184.0)])
     assert tables._no_excess(same) == "Nowhere: 1 case compared."
@@ -61,3 +61,27 @@ def test_the_manual_case_of_a_topology_is_that_of_the_same_place():
 @pytest.mark.parametrize("wire", ["many", None, True, math.nan, math.inf])
 def test_a_record_that_says_no_bytes_gives_no_factor(wire):
     assert sent.beside_manual(dict([judged("manual", 1.0), judged("auto", wire)])) == []
+
+
+def test_a_case_without_a_manual_one_is_compared_with_what_it_must_send():
+    theory = {"x": 1024.0, "y": 512.0}
+    cases = dict(
+        [
+            judged("auto", 6144.0, operation="reshard", theory=theory),
+            judged("explicit", 1536.0, operation="reshard", theory=theory),
+            judged("auto", 64.0, operation="transpose", theory={}),
+            judged("manual", 184.0, theory=theory),
+            judged("auto", 184.0, theory=theory),
+        ]
+    )
+    assert [(one.judged.case.split("/")[0], one.times) for one in sent.beside_theory(cases)] == [
+        ("reshard", 4.0),
+        ("reshard", 1.0),
+        ("transpose", math.inf),
+    ]
+    assert summary.communication(cases) == [
+        "transpose in mode auto sends up to 64 B per device, and it must send nothing (1 case)",
+        "reshard in mode auto sends up to 4.0 times the bytes that it must send (1 case)",
+    ]
+    header, rows = tables.excess(sent.beside_theory(cases), "theory")
+    assert header[3] == "times theory" and [row[3] for row in rows] == ["theory: none", "4"]

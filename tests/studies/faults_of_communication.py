@@ -45,6 +45,27 @@ def a_product_gathers_over_an_axis_that_it_does_not_need():
     return patched(jnp, "matmul", make)
 
 
+@fault(operations=("psum_gradient", "transform", "named_axis", "scalar_result"), modes=("manual",))
+def a_transformed_sum_sends_eight_times_the_bytes():
+    """The sum of a gradient, of a transformation, over a named axis, or of a scalar."""
+    return repeated_sum(8)
+
+
+@fault(operations=("all_gather_gradient", "slice_gradient", "take_along_axis_gradient"), modes=("manual",))
+def a_gather_in_a_gradient_sends_eight_times_the_bytes():
+    """The gather of a function whose gradient scatters again."""
+
+    def make(real):
+        def all_gather(x, axes, **options):
+            options["axis"] = options.get("axis", 0) + 1
+            every = lax.optimization_barrier(jnp.stack([x] * 8))
+            return lax.optimization_barrier(real(every, axes, **options))[0]
+
+        return all_gather
+
+    return patched(lax, "all_gather", make)
+
+
 @fault(operations=("mlp_gradient",), modes=("manual",))
 def a_gradient_sends_many_times_what_it_owes():
     """The layer adds zero times a sum of many copies of a factor: the gradient is right, and sends them too."""

@@ -92,7 +92,7 @@ def as_collective(traffic: Traffic) -> Collective:
 def owed_traffic(case: Case) -> tuple[Traffic, ...] | None:
     """The collectives of the theory; None where the operation states none."""
     plan = case.plan
-    return plan.traffic if plan.traffic is not None else plan.owed
+    return plan.traffic if plan.traffic is not None else plan.owed_traffic
 
 
 def by_axes(case: Case) -> dict[str, float] | None:
@@ -150,8 +150,8 @@ def whole_gathers(found: Sequence[Collective], case: Case) -> list[str]:
     """A sentence per sharded argument that the program gathers whole, where the theory gathers nothing as large."""
     stated = owed_traffic(case)
     planned = max((t.nbytes for t in stated or () if t.kind == "all-gather"), default=0)
-    if stated is None:  # a result may be whole on each device
-        planned = max((nbytes(r, case.mesh) for r in case.plan.results), default=0)
+    if case.plan.traffic is None:  # a result may be whole on each device
+        planned = max(planned, *(nbytes(r, case.mesh) for r in case.plan.results))
     gathered = {
         c.nbytes
         for c in found

@@ -121,8 +121,8 @@ class Plan:
     cost: Cost = Cost()
     traffic: tuple[Traffic, ...] | None = None
     """The collectives of manual mode. None if a transformation (such as grad) makes them."""
-    owed: tuple[Traffic, ...] | None = None
-    """The most that a transformation must send, whichever collectives it uses. None if the plan does not state it."""
+    owed: tuple[Traffic, ...] | Callable[[], tuple[Traffic, ...]] | None = None
+    """`owed_traffic`, or a function that gives it if it takes time. None if the plan does not state it."""
     kinds: tuple[str, ...] = ()
     """The kinds of collectives that manual mode must have if a transformation makes them."""
     connect: Groups | Callable[[], Groups] = ()
@@ -143,6 +143,12 @@ class Plan:
     def connected(self) -> Groups:
         """Groups of mesh positions that must exchange data in every mode, directly or through other positions."""
         return self.connect() if callable(self.connect) else self.connect
+
+    @cached_property
+    def owed_traffic(self) -> tuple[Traffic, ...] | None:
+        """The most that the computation must send where the program does not spell its collectives, whichever
+        collectives it uses. None if the plan does not state it."""
+        return self.owed() if callable(self.owed) else self.owed
 
     @property
     def precision(self) -> str:

@@ -59,6 +59,20 @@ def groups_of(
     return [tuple(row[i] for i in group) for row in rows for group in (groups or [range(len(row))])]
 
 
+def send(
+    kind: str, axes: Sequence[str], payload: int, mesh: MeshShape, itemsize: int = 0
+) -> tuple[Traffic, ...]:
+    """One collective over these axes, with the bytes of one device. () if no group has two members, or if it sends
+    nothing. itemsize: the bytes of an element, or 0 for that of the case's dtype."""
+    groups = tuple(group for group in groups_of(mesh.sizes, axes) if len(group) > 1)
+    return (Traffic(kind, payload, groups, itemsize),) if groups and payload else ()
+
+
+def send_nothing() -> tuple[Traffic, ...]:
+    """The theory of a computation in which no device needs what another one has."""
+    return ()
+
+
 def over_groups(
     define: Callable[[Blocks], Blocks],
     x: np.ndarray,

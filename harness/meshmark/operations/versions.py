@@ -40,7 +40,7 @@ from meshmark.operations.programs.found import nonzero
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 25
+TABLE_VERSION = 26
 """The version of the table that the code describes. Run lines name it as `table`."""
 
 
@@ -88,6 +88,8 @@ class TableChange:
     """Whether this version added the cases that cover pairs of classes (see meshmark.operations.pairs)."""
     turning: bool = False
     """Whether this version was the first in which modes take turns (see meshmark.operations.turns)."""
+    stating: Callable[[Case], bool] = _none
+    """A function that tells whether this version was the first to state what the case must send."""
     recompiled: Callable[[Case], bool] = _none
     """A function that tells whether the case compiled to another program in the version before, or had other numbers,
     although its entry was the same. Today's counters of collectives and answers do not apply to the earlier program."""
@@ -148,6 +150,12 @@ def _small_plan(case: Case, plan: Plan) -> Plan:
     )
 
 
+def _with_new_theory(case: Case) -> bool:
+    """Whether version 26 was the first to state what the case must send. All its theories are made when asked for, and
+    no earlier one is."""
+    return callable(case.plan.owed)
+
+
 def _with_other_numbers(case: Case) -> bool:
     """Whether version 14 had other numbers in the case: another largest uint64, or a cast beyond the dtype, which
     matrices of more than eight devices had."""
@@ -178,6 +186,11 @@ def _matrices(argument: Argument) -> int:
 
 
 CHANGES: dict[int, TableChange] = {
+    26: TableChange(
+        "what changes of sharding, other moves, gradients of functions and collectives, transformed sums and forms of"
+        " arguments must send",
+        stating=_with_new_theory,
+    ),
     25: TableChange("gathers inside a shard_map that is manual over one axis of several"),
     24: TableChange(
         "pairs of cumulative functions and of windows of one array, as programs that are compiled for topologies too"
@@ -333,6 +346,10 @@ class Table:
         if any(change.recompiled(case) for change in self._later):
             return False
         return self.version == TABLE_VERSION or self.entry(case) == as_of().entry(case)
+
+    def states_theory(self, case: Case) -> bool:
+        """Whether this version states all that today's table says of what the case must send."""
+        return not any(change.stating(case) for change in self._later)
 
     def select(self, selection: Selection) -> Selection:
         """The selection, with the rules of this version for the choice of cases."""

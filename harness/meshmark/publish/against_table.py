@@ -73,6 +73,12 @@ def version_problem(run: Mapping[str, Any]) -> str:
     return ""
 
 
+def states_theory(case: Case, run: Mapping[str, Any]) -> bool:
+    """Whether the run's version of the table states all that today's table says of what the case must send."""
+    table = table_of(run)
+    return table is not None and table.states_theory(case)
+
+
 def agrees(
     name: str,
     number: int,

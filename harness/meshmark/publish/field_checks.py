@@ -174,6 +174,8 @@ def _owed(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iter
     """Checks the theory of the case, and that the line is compared with the spelled bytes of manual mode. Lines of
     older versions may lack either."""
     owed, said = theory.by_axes(case), record.get("theory")
+    if said is None and not against_table.states_theory(case, run):
+        owed = None
     if (said is None and owed is not None and run.get("closes")) or (
         said is not None and (owed is None or not _alike(said, owed))
     ):

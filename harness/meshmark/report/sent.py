@@ -2,7 +2,8 @@
 """Compares the bytes that the modes of one cell send, as their programs were compiled.
 
 Manual mode is measured by its compiled program, not by its source. The backend may widen a narrow dtype or gather in
-another way in manual mode too. The same bytes in auto or explicit mode are then not an excess.
+another way in manual mode too. The same bytes in auto or explicit mode are then not an excess. A cell without a manual
+case, such as a change of sharding, is compared with what its operation must send (`theory` in its record).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ GLOBAL_MODES = ("auto", "explicit", "pjit")
 
 @dataclass(frozen=True)
 class Sent:
-    """A case of a global mode and the manual case of its cell; `bytes` and `manual` are per device and call."""
+    """A case of a global mode and the manual case of its cell, or the theory of its operation; `bytes` and `manual` are
+    per device and call."""
 
     judged: Judged
     bytes: float
@@ -67,8 +69,21 @@ def beside_manual(cases: Mapping[str, Judged]) -> list[Sent]:
     return found
 
 
+def beside_theory(cases: Mapping[str, Judged]) -> list[Sent]:
+    """Every case of a global mode whose cell has no manual case, with the bytes that it sends and those that its
+    operation must send (`Sent.manual`), in the order of the records."""
+    found = []
+    for case, judged in cases.items():
+        owed = next((line["theory"] for line in judged.lines if isinstance(line.get("theory"), dict)), None)
+        if judged["mode"] in GLOBAL_MODES and judged.verdict not in BAD and owed is not None:
+            sent, needed = wire_bytes(judged), sum(map(number, owed.values()))
+            if manual_case(case) not in cases and math.isfinite(sent) and math.isfinite(needed):
+                found.append(Sent(judged, sent, needed))
+    return found
+
+
 def largest(found: Iterable[Sent]) -> list[tuple[Sent, int]]:
-    """For each operation and mode that sends more than manual mode: the case with the largest factor, and the number of
+    """For each operation and mode that sends more than that: the case with the largest factor, and the number of
     such cases. The largest factor comes first."""
     rows: dict[tuple[str, str], list[Sent]] = {}
     for one in found:

@@ -112,19 +112,25 @@ def agreement(cases: Mapping[str, Judged]) -> str:
 
 def communication(cases: Mapping[str, Judged], most: int = 5) -> list[str]:
     """The operations in which auto, explicit or pjit mode compiles to more bytes than manual mode does, the largest
-    factor first."""
+    factor first. Then those without a manual mode that send more than they must."""
     return [
-        f"{one.judged['operation']} in mode {one.judged['mode']} sends {times(one)} ({counted(count, 'case')})"
-        for one, count in sent.largest(sent.beside_manual(cases))[:most]
+        f"{one.judged['operation']} in mode {one.judged['mode']} sends {times(one, *words)}"
+        f" ({counted(count, 'case')})"
+        for found, *words in (
+            (sent.beside_manual(cases), "the bytes of manual mode", "manual mode sends nothing"),
+            (sent.beside_theory(cases), "the bytes that it must send", "it must send nothing"),
+        )
+        for one, count in sent.largest(found)[:most]
     ]
 
 
-def times(one: sent.Sent) -> str:
-    """The factor of a case in words."""
+def times(one: sent.Sent, compared: str, with_nothing: str) -> str:
+    """The factor of a case in words. compared: the bytes that the factor multiplies. with_nothing: the words if these
+    are none."""
     if math.isinf(one.times):
-        return f"up to {one.bytes:,.0f} B per device, and manual mode sends nothing"
+        return f"up to {one.bytes:,.0f} B per device, and {with_nothing}"
     digits = 0 if one.times >= 10 else 1 if one.times >= 1.05 else 3
-    return f"up to {one.times:.{digits}f} times the bytes of manual mode"
+    return f"up to {one.times:.{digits}f} times {compared}"
 
 
 def checked(cases: Mapping[str, Judged]) -> list[str]:

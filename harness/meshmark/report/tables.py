@@ -183,10 +183,17 @@ def chapter(table: pd.DataFrame, records: Records, most: int | None = ONE_PAGE) 
     yield from section("What does not pass", *failures(table), empty=passing, most=most)
     yield from section(
         "Where automatic or explicit sharding sends more than shard_map",
-        *excess(records.cases),
+        *excess(sent.beside_manual(records.cases), "manual"),
         empty=_no_excess(records.cases),
         most=most,
     )
+    if beyond := sent.beside_theory(records.cases):
+        yield from section(
+            "Where an operation without a manual mode sends more than it must",
+            *excess(beyond, "theory"),
+            empty=f"Nowhere: {counted(len(beyond), 'case')} compared.",
+            most=most,
+        )
     yield from section(
         "Largest error over its bound, by dtype", *errors(table), empty="No rounded results.", most=most
     )
@@ -257,11 +264,12 @@ def failures(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
     return ["verdict", "case", "check", "reason", "link"], rows
 
 
-def excess(cases: Mapping[str, Judged]) -> tuple[list[str], list[list[Any]]]:
-    """Operations and modes with cases that compile to more bytes than manual mode, the largest factor first."""
+def excess(found: Sequence[sent.Sent], other: str) -> tuple[list[str], list[list[Any]]]:
+    """Operations and modes with cases that compile to more bytes than another program, or a theory, has; the largest
+    factor first. other: the name of what they are compared with."""
     rows: list[list[Any]] = []
-    for one, count in sent.largest(sent.beside_manual(cases)):
-        times = "manual sends none" if math.isinf(one.times) else f"{one.times:.3g}"
+    for one, count in sent.largest(found):
+        times = f"{other}: none" if math.isinf(one.times) else f"{one.times:.3g}"
         compiled = next((line["collectives"] for line in one.judged.lines if "collectives" in line), None)
         rows.append(
             [
@@ -269,7 +277,7 @@ def excess(cases: Mapping[str, Judged]) -> tuple[list[str], list[list[Any]]]:
                 *(f"{one.bytes:.0f}", f"{one.manual:.0f}", one.judged.case, plain(_collectives(compiled))),
             ]
         )
-    header = ["operation", "mode", "cases", "times manual", "bytes per device", "manual bytes"]
+    header = ["operation", "mode", "cases", f"times {other}", "bytes per device", f"{other} bytes"]
     return [*header, "largest in", "compiled to"], rows
 
 

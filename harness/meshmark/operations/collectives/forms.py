@@ -22,8 +22,8 @@ from jax.sharding import PartitionSpec as P
 from meshmark.core import values
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.meshes import MeshShape
-from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
-from meshmark.operations.collective_base import SUMMED, over_groups
+from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Traffic, Variant, nbytes
+from meshmark.operations.collective_base import SUMMED, groups_of, over_groups, send
 from meshmark.operations.placements.placement import home, matrix, spec_labels, spec_of
 
 DTYPES = ("float32", "bfloat16", "float16", "int32", "int8", "int16", "uint8", "uint16", "uint32")
@@ -63,6 +63,21 @@ def named(x, call, axis, n):
     if call == "axis_index":
         return x + lax.axis_index(axis).astype(x.dtype)
     return x + jnp.array(lax.axis_size(axis), x.dtype)
+
+
+def owe(call: str, axis: str, payload: int, mesh: MeshShape, itemsize: int = 0) -> tuple[Traffic, ...]:
+    """The collective that one call over a named axis needs, with a device's block of so many bytes."""
+    n = mesh.sizes[axis]
+    if call in ("psum", "pmax", "pmin"):
+        return send("all-reduce", (axis,), payload, mesh, itemsize)
+    if call == "all_gather":
+        return send("all-gather", (axis,), n * payload, mesh, itemsize)
+    if call == "ppermute":
+        rings = groups_of(mesh.sizes, (axis,))
+        ring = tuple(pair for g in rings for pair in zip(g, (*g[1:], g[0]), strict=True))
+        return (Traffic("collective-permute", payload, ring, itemsize),) if n > 1 else ()
+    kinds = {"psum_scatter": "reduce-scatter", "all_to_all": "all-to-all"}
+    return send(kinds[call], (axis,), payload, mesh, itemsize) if call in kinds else ()
 
 
 def defined(blocks, call):
@@ -109,7 +124,8 @@ class NamedAxis(Form):
         rows = 2 * n * n if call == "all_to_all" else 2 * n
         result = Result((argument.shape[0], rows, last), request.dtype, spec)
         options = {"call": call, "axis": axis, "n": n, "sizes": dict(mesh.sizes), "spec": spec}
-        return Plan((argument,), (result,), options, judge="exact")
+        owed = partial(owe, call, axis, nbytes(argument, mesh), mesh)
+        return Plan((argument,), (result,), options, judge="exact", owed=owed)
 
     @staticmethod
     def manual(x, *, call, axis, n):
@@ -175,7 +191,13 @@ class CollectiveChain(Form):
             "sizes": dict(mesh.sizes),
             "spec": spec,
         }
-        return Plan((argument,), (Result(argument.shape, request.dtype, spec),), options, judge="exact")
+        result = Result(argument.shape, request.dtype, spec)
+
+        def owed() -> tuple[Traffic, ...]:
+            each = zip((first, second), axes, strict=True)
+            return tuple(t for call, axis in each for t in owe(call, axis, nbytes(argument, mesh), mesh))
+
+        return Plan((argument,), (result,), options, judge="exact", owed=owed)
 
     @staticmethod
     def manual(x, *, calls, axes, numbers):
@@ -225,7 +247,12 @@ class Tree(Form):
             "sizes": dict(mesh.sizes),
             "names": mesh.names,
         }
-        return Plan(arguments, results, options, judge="exact")
+
+        def owed() -> tuple[Traffic, ...]:
+            sizes = [(nbytes(a, mesh), dtype_of(a.dtype).itemsize) for a in arguments]
+            return tuple(t for payload, item in sizes for t in owe(call, axis, payload, mesh, item))
+
+        return Plan(arguments, results, options, judge="exact", owed=owed)
 
     @staticmethod
     def manual(x, y, z, *, call, axis, n):
@@ -266,11 +293,13 @@ class ScalarResult(Form):
             fill = (values.tokens, {"below": 2})
         axes = tuple(a for e in spec for a in (e if isinstance(e, tuple) else (e,) if e else ()))
         options = {"kind": kind, "axes": axes}
+        result = Result((), request.dtype, ())
         return Plan(
             (Argument(shape, request.dtype, spec, *fill),),
-            (Result((), request.dtype, ()),),
+            (result,),
             options,
             judge="exact",
+            owed=partial(send, "all-reduce", axes, nbytes(result, request.mesh), request.mesh),
         )
 
     @staticmethod

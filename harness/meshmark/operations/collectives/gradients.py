@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from meshmark.core.meshes import MeshShape, preferred
 from meshmark.operations.base import Argument, Plan, Request, Result, Variant
 from meshmark.operations.collective_base import CollectiveOperation, groups_of, over_groups
 from meshmark.operations.collectives import all_reduce, gather_scatter, permutations
-from meshmark.operations.functions.wholes import transposed
+from meshmark.operations.functions.wholes import owe_gradients, transposed
 
 
 def of_sum(x, g, *, sizes, in_spec, out_spec):
@@ -103,6 +104,9 @@ class CollectiveGradient:
             wrt=(0,),
             judge="bound" if plan.judge == "bound" else "exact",  # a division by three rounds
             traffic=None,
+            owed=partial(
+                owe_gradients, plan.traffic or (), (Result(x.shape, x.dtype, x.spec),), request.mesh
+            ),
             connect=(),
             options={**plan.options, "keywords": named, "wrt": (0,), "primals": 1},
         )

@@ -23,8 +23,9 @@ from jax.sharding import auto_axes, reshard
 from meshmark.core.layout import Spec, axes_of
 from meshmark.core.meshes import MeshShape
 from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Traffic, Variant, nbytes
-from meshmark.operations.collective_base import groups_of
-from meshmark.operations.placements.placement import home, matrix, moved, spec_labels, spec_of
+from meshmark.operations.collective_base import groups_of, send
+from meshmark.operations.placements.moving import state_moves
+from meshmark.operations.placements.placement import home, matrix, spec_labels, spec_of
 
 
 class ArrayOperation(Operation):
@@ -37,6 +38,8 @@ class ArrayOperation(Operation):
     modes: ClassVar[tuple[str, ...]] = ("auto", "explicit", "pjit")
     distance: ClassVar[int] = 0
     """Added to the weight of every variant."""
+    whole_of: ClassVar[tuple[int, ...]] = ()
+    """The arguments of which a device may need all elements along the dimension, by their number."""
     every_spec: ClassVar[bool] = False
     """Whether the standard profile takes every sharding, or only the most important ones."""
 
@@ -84,7 +87,18 @@ class ArrayOperation(Operation):
             options,
             judge="exact",
             traffic=self.traffic(request, arguments[0], options),
+            owed=partial(self.owe, request.mesh, arguments, axes) if self.whole_of else None,
             connect=partial(self.connect, request, arguments, results, options),
+        )
+
+    def owe(
+        self, mesh: MeshShape, arguments: Sequence[Argument], axes: tuple[str, ...]
+    ) -> tuple[Traffic, ...]:
+        """The gathers of the arguments in `whole_of` along the dimension, which these axes shard."""
+        return tuple(
+            t
+            for i in self.whole_of
+            for t in send("all-gather", axes, nbytes(arguments[i], mesh) * mesh.product(axes), mesh)
         )
 
     def arguments(self, request: Request, x: Argument) -> tuple[Argument, ...]:
@@ -121,18 +135,16 @@ class Moves(ArrayOperation):
 
     fills: ClassVar[tuple[str, ...]] = ("nan", "zeros", "subnormal", "extreme")
 
-    def connect(
-        self,
-        request: Request,
-        arguments: Sequence[Argument],
-        results: Sequence[Result],
-        options: Mapping[str, Any],
-    ) -> tuple[tuple[int, ...], ...]:
-        def reference(*numbers: np.ndarray) -> Any:
-            named = {k: options[k] for k in ("dim", "pieces", "index", "step") if k in options}
-            return type(self).reference(*numbers, **named, **({"value": -1} if "value" in options else {}))
+    def plan(self, request: Request) -> Plan:
+        plan = super().plan(request)
 
-        return moved(reference, arguments, results, request.mesh.sizes)
+        def reference(*numbers: np.ndarray) -> Any:
+            named = {k: plan.options[k] for k in ("dim", "pieces", "index", "step") if k in plan.options}
+            return type(self).reference(
+                *numbers, **named, **({"value": -1} if "value" in plan.options else {})
+            )
+
+        return state_moves(plan, reference, request.mesh.sizes)
 
 
 def shifted(x, dim, value):
@@ -384,14 +396,14 @@ class Transpose(Moves):
         argument = Argument(matrix(request), request.dtype, spec)
         out_spec: Spec = spec if request.variant.get("keep") else spec[::-1]
         result = Result(argument.shape[::-1], request.dtype, out_spec)
-        return Plan(
+        plan = Plan(
             (argument,),
             (result,),
             {"out_spec": out_spec},
             judge="bits",
             traffic=None if request.variant.get("keep") else (),
-            connect=partial(moved, np.transpose, (argument,), (result,), request.mesh.sizes),
         )
+        return state_moves(plan, np.transpose, request.mesh.sizes)
 
     @staticmethod
     def auto(x):

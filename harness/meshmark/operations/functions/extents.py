@@ -6,6 +6,7 @@ some axes of the mesh only, and intermediate results that no axis divides.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -17,8 +18,9 @@ from jax.sharding import auto_axes
 from meshmark.core import values
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.meshes import MeshShape
-from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
-from meshmark.operations.collective_base import SUMMED
+from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant, nbytes
+from meshmark.operations.collective_base import SUMMED, send, send_nothing
+from meshmark.operations.placements.moving import state_moves
 from meshmark.operations.placements.placement import home, spec_labels, spec_of
 
 
@@ -82,7 +84,9 @@ class RankReduction(Extent):
         rest = [d for d in range(rank) if d != v["dim"]]
         result = Result(tuple(shape[d] for d in rest), request.dtype, tuple(spec[d] for d in rest))
         argument = Argument(tuple(shape), request.dtype, tuple(spec), *fill)
-        return Plan((argument,), (result,), {"reduce": v["reduce"], "dim": v["dim"]}, judge="exact")
+        owed = partial(send, "all-reduce", v["over"] if v["dim"] == at else (), nbytes(result, mesh), mesh)
+        options = {"reduce": v["reduce"], "dim": v["dim"]}
+        return Plan((argument,), (result,), options, judge="exact", owed=owed)
 
     @staticmethod
     def auto(x, *, reduce, dim):
@@ -116,7 +120,8 @@ class Broadcast(Extent):
             Argument(shape, request.dtype, spec, values.tokens, {"below": 10}),
             Argument(small, request.dtype, spec[5 - rank :], values.tokens, {"below": 10}),
         )
-        return Plan(arguments, (Result(shape, request.dtype, spec),), {}, judge="exact")
+        result = Result(shape, request.dtype, spec)
+        return Plan(arguments, (result,), {}, judge="exact", owed=send_nothing)
 
     @staticmethod
     def auto(x, y):
@@ -164,8 +169,20 @@ class UnevenChain(Extent):
         spec = spec_of(request.variant["of"])
         shape = (2 * request.mesh.size, 2 * request.mesh.size)
         argument = Argument(shape, request.dtype, spec, values.tokens, {"below": 60})
-        options = {"chain": request.variant["chain"], "dim": request.variant["dim"], "out_spec": spec}
-        return Plan((argument,), (Result(shape, request.dtype, spec),), options, judge="exact")
+        chain, dim = request.variant["chain"], request.variant["dim"]
+        options = {"chain": chain, "dim": dim, "out_spec": spec}
+        plan = Plan((argument,), (Result(shape, request.dtype, spec),), options, judge="exact")
+        return state_moves(plan, partial(self.rows, chain=chain, dim=dim), request.mesh.sizes)
+
+    @classmethod
+    def rows(cls, x, *, chain, dim):
+        """The elements that a result needs beside those at its own place, for an array of numbers."""
+        if chain == "slices":  # a difference needs the row before
+            return np.concatenate([np.take(x, [0], dim), np.take(x, range(x.shape[dim] - 1), dim)], axis=dim)
+        found = cls.reference(x, chain=chain, dim=dim)
+        if chain == "pad":
+            np.moveaxis(found, dim, 0)[-1] = -1
+        return found
 
     @staticmethod
     def auto(x, *, chain, dim):

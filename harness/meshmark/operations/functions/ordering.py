@@ -23,6 +23,7 @@ class Sort(ArrayOperation):
     """Sort along the dimension."""
 
     name = "sort"
+    whole_of: ClassVar[tuple[int, ...]] = (0,)
     fills: ClassVar[tuple[str, ...]] = (*SUMMED, "ties")
     distance = 1
 
@@ -45,6 +46,7 @@ class Argsort(ArrayOperation):
     """The indices that sort along the dimension. The sort is stable: equal elements keep their order."""
 
     name = "argsort"
+    whole_of: ClassVar[tuple[int, ...]] = (0,)
     fills: ClassVar[tuple[str, ...]] = (*SUMMED, "ties")
     distance = 1
 
@@ -76,6 +78,7 @@ class TopK(ArrayOperation):
     """`lax.top_k`: values and indices, of equal elements the first (it was once wrong when sharded, jax#19271)."""
 
     name = "top_k"
+    whole_of: ClassVar[tuple[int, ...]] = (0,)
     fills: ClassVar[tuple[str, ...]] = (*SUMMED, "ties")
     distance = 1
 

@@ -19,6 +19,7 @@ class ScatterAdd(ArrayOperation):
     """`x.at[index].add(y)`. The first half of the rows receives two rows of y each."""
 
     name = "scatter_add"
+    whole_of: ClassVar[tuple[int, ...]] = (1,)
     fills: ClassVar[tuple[str, ...]] = SUMMED
     distance = 1
 

@@ -32,8 +32,9 @@ from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.layout import Spec, axes_of
 from meshmark.core.meshes import MeshShape, preferred
 from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Traffic, Variant, nbytes
-from meshmark.operations.collective_base import groups_of
-from meshmark.operations.placements.placement import matrix, moved, spec_labels, spec_of
+from meshmark.operations.collective_base import send
+from meshmark.operations.placements.moving import find_connections
+from meshmark.operations.placements.placement import matrix, spec_labels, spec_of
 
 MAIN = ("auto", "explicit", "manual", "manual-novma")
 
@@ -298,9 +299,9 @@ class WholeFunction(Operation):
             traffic=self.traffic(request, form, gather, share),
             connect=partial(self.connect, request, form, gather),
         )
-        return self.with_gradient(plan, form) if self.differentiated else plan
+        return self.with_gradient(plan, form, request.mesh) if self.differentiated else plan
 
-    def with_gradient(self, plan: Plan, form: Form) -> Plan:
+    def with_gradient(self, plan: Plan, form: Form, mesh: MeshShape) -> Plan:
         """The plan of the gradients of the same function."""
         seeds = tuple(
             Argument(r.shape, r.dtype, r.spec, values.summands, {"terms": form.terms}) for r in form.results
@@ -315,6 +316,7 @@ class WholeFunction(Operation):
             wrt=form.wrt,
             judge="exact" if plan.judge == "bits" else plan.judge,
             traffic=None,
+            owed=None if plan.traffic is None else partial(owe_gradients, plan.traffic, gradients, mesh),
             connect=(),
             options={**plan.options, "wrt": form.wrt, "primals": len(arguments)},
         )
@@ -330,10 +332,11 @@ class WholeFunction(Operation):
             payload = nbytes(argument, mesh)
             for _, axes in dims:
                 payload *= mesh.product(axes)
-                found.append(_sent("all-gather", argument, payload, mesh, axes))
+                found += send("all-gather", axes, payload, mesh, dtype_of(argument.dtype).itemsize)
         for result, axes in zip(form.results, share, strict=True):
-            found.append(_sent("all-reduce", result, nbytes(result, mesh), mesh, axes))
-        return tuple(t for t in found if t.nbytes and len(t.groups[0]) > 1)
+            # A result may have another dtype than the case: `any` gives booleans.
+            found += send("all-reduce", axes, nbytes(result, mesh), mesh, dtype_of(result.dtype).itemsize)
+        return tuple(found)
 
     def connect(self, request: Request, form: Form, gather: Any) -> tuple[tuple[int, ...], ...]:
         """The groups that every mode must connect. They follow from the reference of functions that only move
@@ -345,12 +348,26 @@ class WholeFunction(Operation):
             constants = {"value": -1} if "value" in form.keywords else {}
             return call(type(self).reference, numbers, {**form.keywords, **constants})
 
-        return moved(reference, form.arguments, form.results, request.mesh.sizes)
+        return find_connections(reference, form.arguments, form.results, request.mesh.sizes)
 
 
-def _sent(kind: str, item: Argument | Result, payload: int, mesh: MeshShape, axes: Sequence[str]) -> Traffic:
-    """One collective of an argument or a result, which may have another dtype than the case: `any` gives booleans."""
-    return Traffic(kind, payload, tuple(groups_of(mesh.sizes, axes)), dtype_of(item.dtype).itemsize)
+def owe_gradients(
+    traffic: tuple[Traffic, ...], gradients: Sequence[Result], mesh: MeshShape
+) -> tuple[Traffic, ...]:
+    """What a vector-Jacobian product must send: the collectives of the function, their transposes, which send as much,
+    and the sum of each gradient over the axes that do not shard its argument."""
+    whole = [
+        t
+        for g in gradients
+        for t in send(
+            "all-reduce",
+            mesh.rest(tuple(a for entry in g.spec for a in axes_of(entry))),
+            nbytes(g, mesh),
+            mesh,
+            dtype_of(g.dtype).itemsize,
+        )
+    ]
+    return (*traffic, *traffic, *whole)
 
 
 def constant(

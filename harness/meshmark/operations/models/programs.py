@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 from meshmark.core import values
 from meshmark.core.meshes import MeshShape, preferred
 from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Traffic, Variant, nbytes
-from meshmark.operations.functions.contraction import summed
+from meshmark.operations.collective_base import send
 
 TURNS = 5
 """Of the meshes other than the preferred one of a power of two, the standard profile takes one in so many for each
@@ -100,11 +100,7 @@ def added_gradients(mesh: MeshShape, arguments: Sequence[Argument]) -> tuple[Tra
 
 def over(mesh: MeshShape, *found: tuple[str, tuple[str, ...] | None, int]) -> tuple[Traffic, ...]:
     """The traffic of these collectives (kind, axes, bytes of one device). Those with one member are left out."""
-    return tuple(
-        Traffic(kind, payload, groups)
-        for kind, axes, payload in found
-        if (groups := summed(mesh, axes or ()))
-    )
+    return tuple(t for kind, axes, payload in found for t in send(kind, axes or (), payload, mesh))
 
 
 def integers(

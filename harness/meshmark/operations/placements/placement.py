@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -23,10 +23,11 @@ from jax.sharding import PartitionSpec as P
 
 from meshmark.core import values
 from meshmark.core.dtypes import dtype as dtype_of
-from meshmark.core.layout import Spec, indices
+from meshmark.core.layout import Spec
 from meshmark.core.meshes import MeshShape, preferred
 from meshmark.operations.base import Argument, Cost, Operation, Plan, Request, Result, Variant, nbytes
 from meshmark.operations.collective_base import ANY
+from meshmark.operations.placements.moving import state_moves
 
 
 def spec_of(label: str) -> Spec:
@@ -85,50 +86,6 @@ def fill_of(request: Request) -> Callable[..., np.ndarray]:
     return values.special if request.variant.get("fill") and floating else values.distinct
 
 
-def moved(
-    reference: Callable[..., Any],
-    arguments: Sequence[Argument],
-    results: Sequence[Result],
-    sizes: Mapping[str, int],
-) -> tuple[tuple[int, ...], ...]:
-    """The groups of positions that must exchange data, if `reference` only moves elements.
-
-    The reference is applied to the number of each element, which shows where the element goes (numbers below zero are
-    constants). If exactly one position holds an element that another position needs, the two must be connected. If
-    several positions hold it, none of them is required.
-    """
-    numbers, holder, copies = [], [], []
-    total = 0
-    for argument in arguments:
-        count = math.prod(argument.shape)
-        numbers.append(np.arange(total, total + count).reshape(argument.shape))
-        last, times = np.zeros(argument.shape, int), np.zeros(argument.shape, int)
-        for position, index in enumerate(indices(argument.shape, argument.spec, sizes)):
-            last[index] = position
-            times[index] += 1
-        holder.append(last.ravel())
-        copies.append(times.ravel())
-        total += count
-    alone = np.where(np.concatenate(copies) == 1, np.concatenate(holder), -1)
-    outputs = reference(*numbers)
-    group = list(range(math.prod(sizes.values())))
-    for result, output in zip(results, outputs if isinstance(outputs, tuple) else (outputs,), strict=True):
-        needed: dict[tuple, list[int]] = {}
-        for position, index in enumerate(indices(result.shape, result.spec, sizes)):
-            key = tuple((i.start, i.stop) for i in index)
-            if key not in needed:
-                sources = output[index]
-                needed[key] = [int(h) for h in np.unique(alone[sources[sources >= 0]]) if h >= 0]
-            for other in needed[key]:
-                old, new = group[position], group[other]
-                if old != new:
-                    group = [new if g == old else g for g in group]
-    members: dict[int, list[int]] = {}
-    for position, root in enumerate(group):
-        members.setdefault(root, []).append(position)
-    return tuple(tuple(m) for m in members.values() if len(m) > 1)
-
-
 class Move(Operation):
     """The base of the moves: one matrix with a sharding before (`from`) and after (`to`), equal to the bit."""
 
@@ -151,14 +108,14 @@ class Move(Operation):
         source, target = spec_of(request.variant["from"]), spec_of(request.variant["to"])
         argument = Argument(matrix(request), request.dtype, source, fill_of(request))
         results = self.results(request, Result(argument.shape, request.dtype, source), target)
-        return Plan(
+        plan = Plan(
             (argument,),
             results,
             {"in_spec": source, "out_spec": target},
             judge="bits",
             cost=Cost(nbytes=nbytes(argument, request.mesh)),
-            connect=partial(moved, type(self).reference, (argument,), results, request.mesh.sizes),
         )
+        return state_moves(plan, type(self).reference, request.mesh.sizes)
 
     def results(self, request: Request, source: Result, target: Spec) -> tuple[Result, ...]:
         """The results, given the source and the target's spec. By default: the moved array."""
@@ -257,7 +214,8 @@ class ReshardEach(Move):
         source, targets = spec_of(request.variant["from"]), tuple(map(spec_of, spec_labels(request.mesh)))
         argument = Argument(matrix(request), request.dtype, source)
         results = tuple(Result(argument.shape, request.dtype, target) for target in targets)
-        return Plan((argument,), results, {"out_specs": targets}, judge="bits")
+        plan = Plan((argument,), results, {"out_specs": targets}, judge="bits")
+        return state_moves(plan, partial(self.reference, out_specs=targets), request.mesh.sizes)
 
     def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
         if mode in ("manual", "manual-novma", "pmap"):

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.layout import Spec
 from meshmark.core.meshes import MeshShape, preferred
-from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
+from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Traffic, Variant
 from meshmark.operations.collective_base import groups_of
 from meshmark.operations.programs.found import nonzero
 
@@ -73,13 +74,21 @@ class Stencil(Operation):
         mesh, kind = request.mesh, request.variant["kind"]
         spec: Spec = (mesh.names,)
         shape = (mesh.size * LENGTHS[request.variant["each"]],)
+        permutations = 2 if kind in ONCE else 4  # one per neighbour
+
+        def owed() -> tuple[Traffic, ...]:
+            payload = permutations * dtype_of(request.dtype).itemsize
+            ring = tuple((i, (i + 1) % mesh.size) for i in range(mesh.size))
+            return (Traffic("collective-permute", payload, ring),) if mesh.size > 1 else ()
+
         return Plan(
             (Argument(shape, request.dtype, spec, nonzero, {}),),
             (Result(shape, request.dtype, spec),),
             {"kind": kind, "axes": mesh.names, "n": mesh.size},
             judge="exact",
             kinds=("collective-permute",) if mesh.size > 1 else (),
-            repeats=2 if kind in ONCE else 4,  # one permutation per neighbour
+            owed=owed,
+            repeats=permutations,
             connect=tuple(groups_of(mesh.sizes, mesh.names)) if mesh.size > 1 else (),
         )
 

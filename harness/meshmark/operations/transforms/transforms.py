@@ -15,6 +15,7 @@ shard_map there, and to the global function in the other modes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -26,7 +27,8 @@ from jax.sharding import auto_axes
 
 from meshmark.core import values
 from meshmark.core.meshes import MeshShape, preferred
-from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
+from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant, nbytes
+from meshmark.operations.collective_base import send
 
 
 def added(x, axes, blocks):
@@ -181,6 +183,17 @@ TRANSFORMS: dict[str, Callable[..., Any]] = {
 }
 """Each transformation takes the function, its argument, and a cotangent or tangent of the same shape."""
 
+SUMS = {
+    **dict.fromkeys(
+        ("vjp", "jvp", "linearize", "cond_vjp", "vmap_vjp", "scan", "fori_loop", "while_loop"), 2
+    ),
+    **dict.fromkeys(("linear_transpose", "remat"), 3),
+    **dict.fromkeys(("second", "scan_vjp"), 4),
+    "scan_remat": 6,
+}
+"""The most sums over the axes that a transformation needs; one if it is not here. The derivative of a sum is a sum, and
+a checkpoint computes it again."""
+
 CALLBACKS = ("debug_callback", "pure_callback")
 """The transformations that call a function of the host."""
 
@@ -238,7 +251,7 @@ class Transform(Operation):
             (result,),
             {"transform": name, "axes": axes, "blocks": blocks, "spec": spec, "columns": columns},
             judge="exact",
-            traffic=None,
+            owed=partial(send, "all-reduce", axes, SUMS.get(name, 1) * nbytes(x, mesh), mesh),
         )
 
     @staticmethod
