@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from meshmark.operations.programs.cuts import compare_near
+from meshmark.operations.programs.cuts.running import compare_near
 
 SPECIAL = np.array([1.0, np.inf, -np.inf, np.nan])
 

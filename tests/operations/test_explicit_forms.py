@@ -11,7 +11,7 @@ import pytest
 from meshmark.core.verdicts import worst
 from meshmark.judge.checks import Judge
 from meshmark.operations import cases
-from meshmark.operations.programs import explicit_forms
+from meshmark.operations.programs.explicit import forms as explicit_forms
 
 CASE = "option_form/form={}/host/2x4/float32/4KiB"
 

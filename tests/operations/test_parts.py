@@ -13,7 +13,7 @@ from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import Argument
 from meshmark.operations.cases import whole_argument
 from meshmark.operations.functions.contraction import arranged, signs
-from meshmark.operations.programs.found import nonzero
+from meshmark.operations.programs.found.base import nonzero
 from meshmark.operations.selection import Selection
 from meshmark.operations.versions import as_of
 

@@ -14,7 +14,9 @@ from meshmark.judge.checks import Judge
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.models.decoder_reference import Model, decoded
 from meshmark.operations.models.experts import places_taken
-from meshmark.operations.programs import collective_options, features, forms, function_forms, options, skewed
+from meshmark.operations.programs import skewed
+from meshmark.operations.programs.forms import base as forms
+from meshmark.operations.programs.forms import collective_options, features, function_forms, options
 from meshmark.operations.selection import Selection
 from meshmark.operations.transforms import dropout
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from meshmark.operations.programs.collective_options import parts_same_as
-from meshmark.operations.programs.transform_grid import Example, compare, cotangent, few, tangent, whole
+from meshmark.operations.programs.every_transform.grid import Example, compare, cotangent, few, tangent, whole
+from meshmark.operations.programs.forms.collective_options import parts_same_as
 
 X, Y = whole(4), whole(4, start=1)
 

@@ -7,8 +7,8 @@ import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from meshmark.operations.programs import typed_calls
-from meshmark.operations.programs.cut_arrays import CUT_ARRAYS
+from meshmark.operations.programs.cuts.operation import CUT_ARRAYS
+from meshmark.operations.programs.explicit import typed_calls
 
 EVERY = "cut as (d)"
 
@@ -89,8 +89,9 @@ def test_each_listed_refusal_has_a_reason():
 
 def test_each_listed_refusal_is_of_a_call_that_is_judged(monkeypatch):
     """A name with a mistake would excuse nothing, and the refusal would be a fault."""
-    from meshmark.operations.programs import cuts, explicit_arrays
-    from meshmark.operations.programs.forms import explicit
+    from meshmark.operations.programs.cuts import running as cuts
+    from meshmark.operations.programs.explicit import arrays as explicit_arrays
+    from meshmark.operations.programs.forms.base import explicit
 
     devices = np.array(jax.devices()[:8])
     meshes = [explicit(Mesh(devices, ("d",))), explicit(Mesh(devices.reshape(-1, 2), ("x", "y")))]

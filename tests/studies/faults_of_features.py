@@ -11,7 +11,7 @@ from jax import lax
 from jax.sharding import AbstractMesh, reshard
 from jax.sharding import PartitionSpec as P
 
-from meshmark.operations.programs import features
+from meshmark.operations.programs.forms import features
 from tests.studies.planting import fault, patched
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from meshmark.operations.programs.varying_judge import varying_axes
+from meshmark.operations.programs.varying.judging import varying_axes
 from tests.studies.faults_of_conditions import changed, form
 from tests.studies.planting import fault
 

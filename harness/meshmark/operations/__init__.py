@@ -19,8 +19,8 @@ PACKAGES = ("collectives", "functions", "models", "placements", "transforms", "p
 
 def _modules(package: str) -> list[ModuleType]:
     parent = importlib.import_module(f"{__name__}.{package}")
-    names = sorted(found.name for found in pkgutil.iter_modules(parent.__path__))
-    return [importlib.import_module(f"{parent.__name__}.{name}") for name in names]
+    names = sorted(found.name for found in pkgutil.walk_packages(parent.__path__, f"{parent.__name__}."))
+    return [importlib.import_module(name) for name in names]
 
 
 FAMILIES: tuple[ModuleType, ...] = tuple(module for package in PACKAGES for module in _modules(package))

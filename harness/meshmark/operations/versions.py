@@ -35,8 +35,8 @@ from meshmark.operations.collectives.gather_scatter import PsumScatter
 from meshmark.operations.collectives.permutations import RaggedAllToAll
 from meshmark.operations.functions.contraction import arranged, signs
 from meshmark.operations.models.layers import Attention, Layer
-from meshmark.operations.programs.forms import ProgramForm
-from meshmark.operations.programs.found import nonzero
+from meshmark.operations.programs.forms.base import ProgramForm
+from meshmark.operations.programs.found.base import nonzero
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 

@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec as P
 from meshmark.core import values
 from meshmark.core.meshes import MeshShape, preferred
 from meshmark.operations.base import Argument, Missing, Operation, Plan, Request, Result, Variant
-from meshmark.operations.programs.forms import at, local, whole
+from meshmark.operations.programs.forms.base import at, local, whole
 
 
 def same(seen: Sequence[Any], wanted: Sequence[Any], what: str) -> None:

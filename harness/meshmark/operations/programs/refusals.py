@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from meshmark.core.meshes import MeshShape, preferred
 from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
-from meshmark.operations.programs.forms import explicit
+from meshmark.operations.programs.forms.base import explicit
 
 
 def placed(mesh, x, *spec):

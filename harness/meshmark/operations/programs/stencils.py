@@ -20,7 +20,7 @@ from meshmark.core.layout import Spec
 from meshmark.core.meshes import MeshShape, preferred
 from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Traffic, Variant
 from meshmark.operations.collective_base import groups_of
-from meshmark.operations.programs.found import nonzero
+from meshmark.operations.programs.found.base import nonzero
 
 LENGTHS = {"one": 1, "four": 4}
 """The number of elements per shard, by name."""

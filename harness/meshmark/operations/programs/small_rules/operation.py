@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small rules of JAX, many in one case: what is refused, types of results, second calls, bytes on the wire, special
+values, rare dtypes, forms of arguments, meshes, whole programs and random numbers.
+
+A rule is a short program with an answer that is written down. A case raises for the first rule that is broken; its
+program is that of `programs.forms`: f(x) = x * s(x).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import jax
+
+from meshmark.operations.programs.forms.base import ProgramForm, at, over
+from meshmark.operations.programs.small_rules.arrays import RULES_OF_ARRAYS
+from meshmark.operations.programs.small_rules.axes import RULES_OF_AXES
+from meshmark.operations.programs.small_rules.batches import RULES_OF_BATCHES
+from meshmark.operations.programs.small_rules.calls import RULES_OF_CALLS
+from meshmark.operations.programs.small_rules.comparing import line_and_grid
+from meshmark.operations.programs.small_rules.corners import RULES_OF_CORNERS
+from meshmark.operations.programs.small_rules.derivatives import RULES_OF_DERIVATIVES
+from meshmark.operations.programs.small_rules.functions import RULES_OF_FUNCTIONS
+from meshmark.operations.programs.small_rules.groups import RULES_OF_GROUPS
+from meshmark.operations.programs.small_rules.hosts import RULES_OF_HOSTS
+from meshmark.operations.programs.small_rules.loops import RULES_OF_LOOPS
+from meshmark.operations.programs.small_rules.making import RULES_OF_MAKING
+from meshmark.operations.programs.small_rules.mapping import RULES_OF_MAPPING
+from meshmark.operations.programs.small_rules.methods import RULES_OF_METHODS
+from meshmark.operations.programs.small_rules.numbers import RULES_OF_NUMBERS
+from meshmark.operations.programs.small_rules.precision import RULES_OF_PRECISION
+from meshmark.operations.programs.small_rules.programs import RULES_OF_PROGRAMS
+from meshmark.operations.programs.small_rules.puts import RULES_OF_PUTS
+from meshmark.operations.programs.small_rules.refusal import RULES_OF_REFUSAL
+from meshmark.operations.programs.small_rules.regions import RULES_OF_REGIONS
+from meshmark.operations.programs.small_rules.results import RULES_OF_RESULTS
+from meshmark.operations.programs.small_rules.sizes import RULES_OF_SIZES
+from meshmark.operations.programs.small_rules.slopes import RULES_OF_SLOPES
+from meshmark.operations.programs.small_rules.storage import RULES_OF_STORAGE
+from meshmark.operations.programs.small_rules.types import RULES_OF_TYPES
+from meshmark.operations.programs.small_rules.uses import RULES_OF_USES
+from meshmark.operations.programs.small_rules.values import RULES_OF_VALUES
+from meshmark.operations.programs.small_rules.words import RULES_OF_WORDS
+
+SMALL_RULES: dict[str, Callable[..., None]] = {
+    **RULES_OF_REFUSAL,
+    **RULES_OF_TYPES,
+    **RULES_OF_CALLS,
+    **RULES_OF_PROGRAMS,
+    **RULES_OF_DERIVATIVES,
+    **RULES_OF_VALUES,
+    **RULES_OF_LOOPS,
+    **RULES_OF_HOSTS,
+    **RULES_OF_ARRAYS,
+    **RULES_OF_FUNCTIONS,
+    **RULES_OF_SLOPES,
+    **RULES_OF_STORAGE,
+    **RULES_OF_USES,
+    **RULES_OF_PRECISION,
+    **RULES_OF_NUMBERS,
+    **RULES_OF_REGIONS,
+    **RULES_OF_METHODS,
+    **RULES_OF_PUTS,
+    **RULES_OF_MAKING,
+    **RULES_OF_MAPPING,
+    **RULES_OF_AXES,
+    **RULES_OF_BATCHES,
+    **RULES_OF_RESULTS,
+    **RULES_OF_CORNERS,
+    **RULES_OF_WORDS,
+    **RULES_OF_GROUPS,
+    **RULES_OF_SIZES,
+}
+"""Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
+
+
+class SmallRule(ProgramForm):
+    """One sharded program, with many small rules of one kind beside it."""
+
+    name = "small_rule"
+    forms = SMALL_RULES
+    two_axes: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def host(mesh, x, *, form, axis):
+        SMALL_RULES[form](*line_and_grid(mesh))
+        return jax.jit(over(mesh, axis))(jax.device_put(x, at(mesh, axis)))
