@@ -243,6 +243,24 @@ def test_modes_are_of_several_devices_and_speed_is_of_real_ones(open_file, publi
     assert again.input_value("#s-machine") == virtual
 
 
+def test_an_operation_without_a_manual_mode_stands_beside_what_it_must_send(open_file, tmp_path):
+    first = made_up.head("reshard", "from=x.y,to=y.x", "auto", "2x4", "L2") | {
+        "verdict": "pass",
+        "reason": "",
+    }
+    moved = [
+        first | {"check": "communication", "wire_bytes": 12288.0, "theory": {"x+y": 4096.0},
+                 "collectives": [{"kind": "all-to-all", "bytes": 8192, "groups": "2x4", "trips": 1}]},
+        first | {"check": "numbers", "error": 0.0, "bound": 0.0, "seconds": 0.1},
+    ]  # fmt: skip
+    made_up.file(tmp_path / "in" / "one.jsonl", made_up.run("aaaa"), [*made_up.judged(), *moved])
+    tab = open_file(make(tmp_path / "in"))
+    beside, owed = tab.locator("#communication-out table").all()
+    assert "reshard" not in beside.inner_text() and "shift_set" in beside.inner_text()
+    row = " ".join(owed.locator("tbody tr").inner_text().split())
+    assert row.startswith("reshard auto 3× 12,288 / 4,096 B, 1 case") and "all-to-all" in row
+
+
 def test_one_device_says_that_it_sends_nothing(open_file, tmp_path):
     made_up.file(tmp_path / "in" / "one.jsonl", made_up.run("aaaa", num_devices=1), made_up.judged())
     tab = open_file(make(tmp_path / "in"))

@@ -9,7 +9,6 @@ An embedding is looked up so in a model that is manual over one axis alone. The 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +19,8 @@ from jax.sharding import PartitionSpec as P
 from meshmark.core import values
 from meshmark.core.layout import Spec
 from meshmark.core.meshes import MeshShape
-from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
+from meshmark.operations.base import Argument, Plan, Request, Result, Variant
+from meshmark.operations.programs.partly_manual.functions import PartlyManual
 
 FUNCTIONS = ("take", "take_along_axis")
 SHARDED = ("operand", "indices", "together", "apart")
@@ -28,13 +28,10 @@ SHARDED = ("operand", "indices", "together", "apart")
 operand over the first of them and columns of the indices over the last."""
 
 
-class PartlyManualGather(Operation):
+class PartlyManualGather(PartlyManual):
     """Rows of a table by their indices, or elements along its rows, for each index of the manual axis."""
 
     name = "partly_manual_gather"
-    family = "transforms"
-    level = "L3"
-    modes: ClassVar[tuple[str, ...]] = ("host",)
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         if len(mesh.names) < 2:
@@ -45,13 +42,6 @@ class PartlyManualGather(Operation):
             for sharded in SHARDED:
                 if sharded != "apart" or len(mesh.names) > 2:
                     yield Variant.of(weight, function=function, sharded=sharded)
-
-    def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """None: the operation tests what the compiler accepts."""
-        yield from ()
-
-    def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
-        return "the inputs are put from one process"
 
     def plan(self, request: Request) -> Plan:
         manual, *others = request.mesh.names

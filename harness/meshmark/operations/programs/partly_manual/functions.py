@@ -91,7 +91,7 @@ class PartlyManual(Operation):
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
-        return "the input is put from one process"
+        return "the inputs are put from one process"
 
     def plan(self, request: Request) -> Plan:
         a = request.mesh.names[-1]
