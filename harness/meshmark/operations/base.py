@@ -210,6 +210,10 @@ class Request:
         return parse_size(self.size) // dtype_of(self.dtype).itemsize
 
 
+PUT_FROM_ONE_PROCESS = "the inputs are put from one process"
+"""The reason of `Operation.refuses` for operations whose program gets host arrays."""
+
+
 class Operation:
     """One row of the case table. Subclasses that have a `name` are registered, with one instance each.
 

@@ -27,7 +27,7 @@ from meshmark.core import values
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.layout import split
 from meshmark.core.meshes import MeshShape, preferred
-from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
+from meshmark.operations.base import PUT_FROM_ONE_PROCESS, Argument, Operation, Plan, Request, Result, Variant
 from meshmark.operations.collectives.grids import added, exchanged, over_axes, ring, sent
 
 KINDS = ("float32", "int8", "float16", "int32", "bfloat16", "uint8", "bool", "uint32", "int16", "uint16")
@@ -201,7 +201,7 @@ class AxisGrid(Operation):
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
-        return "the input is put from one process"
+        return PUT_FROM_ONE_PROCESS
 
     def plan(self, request: Request) -> Plan:
         mesh, m = request.mesh, request.mesh.size

@@ -22,7 +22,7 @@ from jax.sharding import PartitionSpec as P
 from meshmark.core import values
 from meshmark.core.layout import split
 from meshmark.core.meshes import MeshShape, preferred
-from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
+from meshmark.operations.base import PUT_FROM_ONE_PROCESS, Argument, Operation, Plan, Request, Result, Variant
 from meshmark.operations.collectives.grids import added, exchanged, over_axes, ring, sent
 
 DIMENSIONS = (0, 1, 2)
@@ -147,7 +147,7 @@ class BatchGrid(Operation):
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
-        return "the input is put from one process"
+        return PUT_FROM_ONE_PROCESS
 
     def plan(self, request: Request) -> Plan:
         mesh, axes = request.mesh, request.variant["axes"]

@@ -26,7 +26,7 @@ from jax.sharding import PartitionSpec as P
 from meshmark.core import values
 from meshmark.core.layout import split
 from meshmark.core.meshes import MeshShape, preferred
-from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
+from meshmark.operations.base import PUT_FROM_ONE_PROCESS, Argument, Operation, Plan, Request, Result, Variant
 from meshmark.operations.collective_base import groups_of
 from meshmark.operations.functions.catalogue import spread
 
@@ -181,7 +181,7 @@ class Grid(Operation):
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
-        return "the input is put from one process"
+        return PUT_FROM_ONE_PROCESS
 
 
 def given(request: Request) -> tuple[Argument, ...]:

@@ -23,7 +23,7 @@ from jax.sharding import PartitionSpec as P
 from meshmark.core import values
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.meshes import MeshShape, preferred
-from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
+from meshmark.operations.base import PUT_FROM_ONE_PROCESS, Argument, Operation, Plan, Request, Result, Variant
 from meshmark.operations.functions.catalogue import outputs, spread
 
 Pair = tuple[Callable[..., Any], Callable[..., Any]]
@@ -498,7 +498,7 @@ class DtypeGrid(Operation):
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
-        return "the input is put from one process"
+        return PUT_FROM_ONE_PROCESS
 
     def plan(self, request: Request) -> Plan:
         group, kind, mesh = request.variant["group"], request.variant["kind"], request.mesh

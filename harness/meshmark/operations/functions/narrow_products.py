@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec as P
 
 from meshmark.core import values
 from meshmark.core.meshes import MeshShape, preferred
-from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
+from meshmark.operations.base import PUT_FROM_ONE_PROCESS, Argument, Operation, Plan, Request, Result, Variant
 
 LENGTHS = (3, 8, 11, 16, 20, 48)
 """Lengths of the contracted dimension: below, at and between the tiles of 16 and 32."""
@@ -76,7 +76,7 @@ class NarrowProduct(Operation):
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
-        return "the input is put from one process"
+        return PUT_FROM_ONE_PROCESS
 
     def plan(self, request: Request) -> Plan:
         factors, mesh = FACTORS[request.variant["kind"]], request.mesh

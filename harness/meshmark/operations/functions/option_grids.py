@@ -26,7 +26,7 @@ from jax.sharding import PartitionSpec as P
 from meshmark.core import values
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.meshes import MeshShape, preferred
-from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
+from meshmark.operations.base import PUT_FROM_ONE_PROCESS, Argument, Operation, Plan, Request, Result, Variant
 from meshmark.operations.functions.catalogue import outputs, spread
 from meshmark.operations.functions.dtype_grids import (
     KINDS,
@@ -476,7 +476,7 @@ class OptionGrid(Operation):
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
-        return "the input is put from one process"
+        return PUT_FROM_ONE_PROCESS
 
     def plan(self, request: Request) -> Plan:
         kind, mesh = request.variant["kind"], request.mesh

@@ -35,7 +35,7 @@ from meshmark.core.layout import Spec
 from meshmark.core.meshes import MeshShape, preferred
 from meshmark.core.values import random_bits
 from meshmark.core.values import whole as every
-from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
+from meshmark.operations.base import PUT_FROM_ONE_PROCESS, Argument, Operation, Plan, Request, Result, Variant
 from meshmark.operations.functions.catalogue import outputs, spread
 from meshmark.operations.functions.partly_sharded_functions import ORDERS, READS, REDUCED, RUNNING, Functions
 from meshmark.operations.functions.partly_sharded_writes import LOOPS, PRODUCTS, SHAPES, WRITES
@@ -250,7 +250,7 @@ class PartlySharded(Operation):
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
-        return "the input is put from one process"
+        return PUT_FROM_ONE_PROCESS
 
     def plan(self, request: Request) -> Plan:
         group, turn, way, own = (request.variant.get(n) for n in ("group", "turn", "way", "function"))

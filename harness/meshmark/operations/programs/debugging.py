@@ -20,7 +20,16 @@ from jax.sharding import PartitionSpec as P
 
 from meshmark.core import values
 from meshmark.core.meshes import MeshShape, preferred
-from meshmark.operations.base import Argument, Missing, Operation, Plan, Request, Result, Variant
+from meshmark.operations.base import (
+    PUT_FROM_ONE_PROCESS,
+    Argument,
+    Missing,
+    Operation,
+    Plan,
+    Request,
+    Result,
+    Variant,
+)
 from meshmark.operations.programs.forms.base import at, local, whole
 
 
@@ -195,7 +204,7 @@ class DebuggingView(Operation):
             yield Variant.of(2 if ordinary else 3, view=view)
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
-        return "the input is put from one process"
+        return PUT_FROM_ONE_PROCESS
 
     def plan(self, request: Request) -> Plan:
         mesh = request.mesh

@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec as P
 
 from meshmark.core import values
 from meshmark.core.meshes import MeshShape, preferred
-from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
+from meshmark.operations.base import PUT_FROM_ONE_PROCESS, Argument, Operation, Plan, Request, Result, Variant
 from meshmark.operations.functions.polynomials import pull, push
 from meshmark.operations.transforms.transformed_functions import (
     GROUPS,
@@ -357,7 +357,7 @@ class TransformedShardMap(Grid):
         return Variant.of(2 if often else 3, None, **options, function=function, eager=eager or often)
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
-        return "the input is put from one process"
+        return PUT_FROM_ONE_PROCESS
 
     @staticmethod
     def host(mesh, x, y, *, transform, names, axes, spec, eager, checked):

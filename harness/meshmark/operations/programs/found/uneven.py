@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 from meshmark.core import values
 from meshmark.core.layout import Spec
 from meshmark.core.meshes import MeshShape
-from meshmark.operations.base import Argument, Plan, Request, Result, Variant
+from meshmark.operations.base import PUT_FROM_ONE_PROCESS, Argument, Plan, Request, Result, Variant
 from meshmark.operations.models.programs import constrained
 from meshmark.operations.programs.found.base import Found, small
 
@@ -189,7 +189,7 @@ class SumOverOne(Found):
     dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
-        return "the input is put from one process"
+        return PUT_FROM_ONE_PROCESS
 
     def plan(self, request: Request) -> Plan:
         mesh = request.mesh
@@ -251,7 +251,7 @@ class SumBeside(Found):
     axes = 2
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
-        return "the input is put from one process"
+        return PUT_FROM_ONE_PROCESS
 
     def plan(self, request: Request) -> Plan:
         mesh, a = request.mesh, request.mesh.names[0]
@@ -285,7 +285,7 @@ class GatheredPart(Found):
     dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
-        return "the input is put from one process"
+        return PUT_FROM_ONE_PROCESS
 
     def plan(self, request: Request) -> Plan:
         n = request.mesh.size

@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 
 from meshmark.core import values
 from meshmark.core.meshes import MeshShape, preferred
-from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
+from meshmark.operations.base import PUT_FROM_ONE_PROCESS, Argument, Operation, Plan, Request, Result, Variant
 
 FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[np.ndarray], np.ndarray]]] = {
     "searchsorted": (
@@ -91,7 +91,7 @@ class PartlyManual(Operation):
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
-        return "the inputs are put from one process"
+        return PUT_FROM_ONE_PROCESS
 
     def plan(self, request: Request) -> Plan:
         a = request.mesh.names[-1]
