@@ -100,6 +100,15 @@ def test_a_gradient_owes_the_function_its_transpose_and_the_sum_over_the_other_a
     assert found == {"y": 2 * 0.75 * whole, "x": whole / 4}
 
 
+def test_a_tpu_may_send_whole_tiles():
+    case = cases.find("named_axis/call=pmin,axis=y/manual/2x4/float32/64B", 8)
+    plain = theory.limit(case)
+    assert plain == 2 * 1.5 * (8 * 8 * 12) * 4
+    assert theory.limit(case, "tpu") == plain * 128 / 12
+    whole = cases.find("flip_gradient/of=y.-,dim=0/manual/2x4/float32/4KiB", 8)
+    assert theory.limit(whole, "tpu") == theory.limit(whole), "its blocks are whole tiles"
+
+
 def test_axes_are_those_along_which_positions_differ():
     mesh = cases.find(MATMUL, 8).mesh
     assert theory.axes_between((0, 1), mesh) == {"y"}

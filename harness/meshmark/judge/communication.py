@@ -110,7 +110,7 @@ def broken(case: Case, compiled: Any, found: Sequence[Collective], sent: float) 
     if case.mode not in SPELLED:
         return missing_connection(found, sent, plan.connected, case.mesh.size, limit_traffic(case))
     if plan.traffic is None:
-        return theory.overrun(sent, case) or missing_kind(found, plan.kinds)
+        return theory.overrun(sent, case, platform(compiled)) or missing_kind(found, plan.kinds)
     equivalents = EQUIVALENTS | EQUIVALENTS_BY_PLATFORM.get(platform(compiled), {})
     return traffic_difference(found, plan.traffic, equivalents, itemsize_of(case))
 

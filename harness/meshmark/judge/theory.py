@@ -20,6 +20,7 @@ import numpy as np
 from meshmark.core import contractions
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.hlo import Collective, wire_bytes
+from meshmark.core.layout import local_shape
 from meshmark.core.meshes import MeshShape
 from meshmark.core.workspaces import workspace_bytes
 from meshmark.operations.base import Argument, Result, Traffic, nbytes
@@ -44,6 +45,9 @@ was 1.6."""
 
 PADDING = 1 << 20
 """The bytes of temporaries that are allowed in addition. A TPU pads each small block to whole tiles."""
+
+TILE = (8, 128)
+"""The rows and columns of a tile in which a TPU keeps and sends arrays of 32 bits."""
 
 NARROW = 4
 """A backend may widen elements of fewer bytes than this."""
@@ -122,13 +126,34 @@ def stray(found: Sequence[Collective], case: Case) -> str:
     return ""
 
 
-def limit(case: Case) -> float | None:
+def limit(case: Case, platform: str = "") -> float | None:
     """The most bytes that a device may send in manual mode where a transformation makes the collectives; None if the
     program spells them, or if there is no theory."""
     theory = by_axes(case)
     if case.plan.traffic is not None or theory is None:
         return None
-    return MOST_SENT * _widened(case) * sum(theory.values())
+    return _factor(case, platform) * sum(theory.values())
+
+
+def _factor(case: Case, platform: str) -> float:
+    """How many times its theory a manual program may send on a platform."""
+    return MOST_SENT * _widened(case) * (_tiled(case) if platform == "tpu" else 1.0)
+
+
+def _tiled(case: Case) -> float:
+    """How many times as large a block of an argument or result becomes in whole tiles."""
+    sizes = case.mesh.sizes
+    every: list[Argument | Result] = [*case.plan.arguments, *case.plan.results, *case.plan.forward]
+    blocks = [local_shape(one.shape, one.spec, sizes) for one in every]
+    return max(
+        math.prod(_in_tiles(block)) / math.prod(block) if math.prod(block) else 1.0 for block in blocks
+    )
+
+
+def _in_tiles(block: tuple[int, ...]) -> tuple[int, ...]:
+    """A block whose last two dimensions are whole tiles. A vector lies along the lanes of one."""
+    *outer, rows, columns = (1, 1, *block)
+    return *outer, -(-rows // TILE[0]) * TILE[0], -(-columns // TILE[1]) * TILE[1]
 
 
 def _widened(case: Case) -> float:
@@ -137,12 +162,14 @@ def _widened(case: Case) -> float:
     return NARROW / size if size < NARROW else 1.0
 
 
-def overrun(sent: float, case: Case) -> str:
-    """Why a program in manual mode whose collectives a transformation makes sends too much; "" if it does not."""
-    most = limit(case)
+def overrun(sent: float, case: Case, platform: str = "") -> str:
+    """Why a program in manual mode whose collectives a transformation makes sends too much; "" if it does not.
+
+    platform: that of the compiled program, such as "tpu", which sends whole tiles."""
+    most = limit(case, platform)
     if most is None or sent <= most:
         return ""
-    factor = MOST_SENT * _widened(case)
+    factor = _factor(case, platform)
     return f"sends {sent:.0f} B per device, and the theory with a factor of {factor:g} is {most:.0f} B"
 
 
