@@ -33,6 +33,10 @@ class Blocks:
     itemsizes: np.ndarray
     """By block, the bytes of an element."""
 
+    def find(self, chosen: np.ndarray) -> np.ndarray:
+        """The numbers of the blocks of the chosen elements, each once. chosen: a truth per element."""
+        return np.flatnonzero(np.bincount(self.block_of[chosen], minlength=len(self.holders)))
+
 
 def divide(arguments: Sequence[Argument], sizes: Mapping[str, int]) -> Blocks:
     """The blocks of the arguments over a mesh with these axis sizes."""
@@ -61,15 +65,16 @@ def divide(arguments: Sequence[Argument], sizes: Mapping[str, int]) -> Blocks:
 def find_needs(
     reference: Callable[..., Any], blocks: Blocks, results: Sequence[Result], sizes: Mapping[str, int]
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """(position, numbers of the elements that it needs for its part of a result), each number once."""
+    """(position, by number of an element whether the position needs it for its part of a result)."""
     outputs = reference(*blocks.numbers)
     for result, output in zip(results, outputs if isinstance(outputs, tuple) else (outputs,), strict=True):
         known: dict[tuple[int, ...], np.ndarray] = {}
         for position, index in enumerate(indices(result.shape, result.spec, sizes)):
             start = tuple(i.start for i in index)
             if start not in known:
-                needed = np.unique(np.asarray(output)[index])
-                known[start] = needed[needed >= 0]
+                sources = np.asarray(output)[index].ravel()
+                known[start] = np.zeros(len(blocks.block_of), bool)
+                known[start][sources[sources >= 0]] = True
             yield position, known[start]
 
 
@@ -85,7 +90,8 @@ def find_connections(
     alone = np.where(blocks.holders.sum(1) == 1, blocks.holders.argmax(1), -1)
     group = list(range(math.prod(sizes.values())))
     for position, needed in find_needs(reference, blocks, results, sizes):
-        for other in np.unique(alone[blocks.block_of[needed]]):
+        for block in blocks.find(needed):
+            other = alone[block]
             if other >= 0 and group[position] != group[other]:
                 old, new = group[position], group[other]
                 group = [new if g == old else g for g in group]
@@ -115,17 +121,15 @@ def find_traffic(
     The payload is that of the position that needs most. It is stated as one collective-permute, whatever collectives a
     program uses; () if every position holds what it needs."""
     blocks = divide(arguments, sizes)
-    shape = tuple(sizes.values())
-    missing: dict[int, list[np.ndarray]] = {}
+    wanted: dict[int, np.ndarray] = {}
     for position, needed in find_needs(reference, blocks, results, sizes):
-        lacking = needed[~blocks.holders[blocks.block_of[needed], position]]
-        missing.setdefault(position, []).append(lacking)
+        wanted[position] = wanted[position] | needed if position in wanted else needed
     pairs, most = set(), 0
-    for position, parts in missing.items():
-        at = blocks.block_of[np.unique(np.concatenate(parts))]
-        most = max(most, int(blocks.itemsizes[at].sum()))
-        order = rank_neighbours(shape)[position]
-        for block in np.unique(at):
+    for position, needed in wanted.items():
+        lacking = needed & ~blocks.holders[blocks.block_of, position]
+        most = max(most, int(blocks.itemsizes[blocks.block_of[lacking]].sum()))
+        order = rank_neighbours(tuple(sizes.values()))[position]
+        for block in blocks.find(lacking):
             pairs.add((int(order[blocks.holders[block, order].argmax()]), position))
     return (Traffic("collective-permute", most, tuple(sorted(pairs))),) if most else ()
 
