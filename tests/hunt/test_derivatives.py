@@ -125,7 +125,7 @@ def test_a_derivative_that_float64_can_not_compute_is_counted(monkeypatch):
     monkeypatch.setattr(derivatives, "compute_wide", refused)
     left = []
     assert oracles.judge(program(SQUARE), ("derivative",), None, left) == []
-    assert left == ["a derivative in float64"]
+    assert left == ["a derivative in float64 (TypeError)"]
 
 
 def test_programs_without_a_derivative_or_with_special_values_are_left():

@@ -48,7 +48,9 @@ def test_the_theory_is_in_bytes_by_mesh_axes():
     part = 16 * 64 * 4  # the rows of a device, and no less its block of either factor
     assert found == {"y": 3 * 1.5 * part, "x": 2 * 1.0 * part}
     assert theory.by_axes(cases.find(PSUM.format("float32"), 8)) == {"x+y": 1.75 * 4096}
-    assert theory.by_axes(cases.find("sort/of=x.y,dim=0/auto/2x4/float32/4KiB", 8)) is None
+    assert (
+        theory.by_axes(cases.find("resharded/group=moves,here=x.y,there=y.x/auto/2x4/int32/n16", 8)) is None
+    )
 
 
 RESHARD = "reshard/from={},to={}/auto/2x4/float32/4KiB"

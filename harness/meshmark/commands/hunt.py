@@ -206,7 +206,7 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
         answer = rank.replay(finding)
         if not rank.first:
             return int(bool(answer.differences))
-        print(f"{finding.mode}, over {rank.group.size} processes: {_describe_answer(answer, False)}")
+        print(f"{finding.mode}, over {rank.group.size} processes: {_describe_answer(answer)}")
         return _show_outcome(finding, reports.outcome_of(answer))
     if rank.first:
         _read_known(arguments.known, note)
@@ -403,19 +403,20 @@ def replay(arguments: argparse.Namespace, against: environments.Environment | No
         modes = ("auto", "explicit") if settings.topology else ("auto", "explicit", "eager")
         for mode in dict.fromkeys((*modes, finding.mode, *([RELEASE] if against else []))):
             answer = slot.judge(finding.data(), (mode,))
-            print(f"{mode}{marked}: {_describe_answer(answer, bool(settings.topology))}")
+            print(f"{mode}{marked}: {_describe_answer(answer, interpreted=bool(settings.topology))}")
             if mode == finding.mode:
                 outcome = reports.outcome_of(answer)
     return _show_outcome(finding, outcome)
 
 
-def _describe_answer(answer: Answer, interpreted: bool) -> str:
+def _describe_answer(answer: Answer, *, interpreted: bool = False) -> str:
     """A few words on what a replay in one mode gave. interpreted: whether it was for a topology."""
     if answer.differences:
         last = answer.differences[-1]
         return f"{last['kind']}: {last['text'].splitlines()[0][:300]}"
     if answer.not_run:
-        return f"not run: {'the interpreter does not know ' * interpreted}{answer.not_run[0]}"
+        unknown = "the interpreter does not know " if interpreted else ""
+        return f"not run: {unknown}{answer.not_run[0]}"
     return f"can't be judged: {answer.invalid}" if answer.invalid else "right"
 
 

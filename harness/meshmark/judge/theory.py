@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The communication, work and memory that a computation needs, and what a compiled program uses beyond that.
 
-The theory of an operation is its plan: the collectives of manual mode (`traffic`), or what a transformation must send
-at most (`owed`), by the mesh axes over which they run. Bytes are those that one device sends in one execution, with the
+The theory of an operation is its plan, by mesh axes: the collectives of manual mode (`traffic`), or what must be sent
+whichever collectives a program has (`owed`). Bytes are those that one device sends in one execution, with the
 factors of nccl-tests (core.hlo.wire_bytes). An excess beyond a stated factor is a fault, or is named in the record
 (`told`).
 """
@@ -23,7 +23,7 @@ from meshmark.core.hlo import Collective, wire_bytes
 from meshmark.core.layout import local_shape
 from meshmark.core.meshes import MeshShape
 from meshmark.core.workspaces import workspace_bytes
-from meshmark.operations.base import Argument, Result, Traffic, nbytes
+from meshmark.operations.base import Argument, Plan, Result, Traffic, nbytes
 from meshmark.operations.cases import Case
 
 MOST_SENT = 2.0
@@ -95,7 +95,11 @@ def as_collective(traffic: Traffic) -> Collective:
 
 def owed_traffic(case: Case) -> tuple[Traffic, ...] | None:
     """The collectives of the theory; None where the operation states none."""
-    plan = case.plan
+    return owed_traffic_of(case.plan)
+
+
+def owed_traffic_of(plan: Plan) -> tuple[Traffic, ...] | None:
+    """Like `owed_traffic`, of a plan."""
     return plan.traffic if plan.traffic is not None else plan.owed_traffic
 
 
@@ -141,13 +145,10 @@ def _factor(case: Case, platform: str) -> float:
 
 
 def _tiled(case: Case) -> float:
-    """How many times as large a block of an argument or result becomes in whole tiles."""
-    sizes = case.mesh.sizes
-    every: list[Argument | Result] = [*case.plan.arguments, *case.plan.results, *case.plan.forward]
-    blocks = [local_shape(one.shape, one.spec, sizes) for one in every]
-    return max(
-        math.prod(_in_tiles(block)) / math.prod(block) if math.prod(block) else 1.0 for block in blocks
-    )
+    """How many times as large the blocks of all arguments together become in whole tiles."""
+    blocks = [local_shape(one.shape, one.spec, case.mesh.sizes) for one in case.plan.arguments]
+    elements = sum(map(math.prod, blocks))
+    return sum(math.prod(_in_tiles(block)) for block in blocks) / elements if elements else 1.0
 
 
 def _in_tiles(block: tuple[int, ...]) -> tuple[int, ...]:
@@ -167,7 +168,7 @@ def overrun(sent: float, case: Case, platform: str = "") -> str:
 
     platform: that of the compiled program, such as "tpu", which sends whole tiles."""
     most = limit(case, platform)
-    if most is None or sent <= most:
+    if most is None or sent < most + 1:  # both are sums of fractions
         return ""
     factor = _factor(case, platform)
     return f"sends {sent:.0f} B per device, and the theory with a factor of {factor:g} is {most:.0f} B"
@@ -178,7 +179,7 @@ def whole_gathers(found: Sequence[Collective], case: Case) -> list[str]:
     stated = owed_traffic(case)
     planned = max((t.nbytes for t in stated or () if t.kind == "all-gather"), default=0)
     if case.plan.traffic is None:  # a result may be whole on each device
-        planned = max(planned, *(nbytes(r, case.mesh) for r in case.plan.results))
+        planned = max([planned, *(nbytes(r, case.mesh) for r in case.plan.results)])
     gathered = {
         c.nbytes
         for c in found

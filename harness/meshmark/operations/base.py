@@ -122,7 +122,8 @@ class Plan:
     traffic: tuple[Traffic, ...] | None = None
     """The collectives of manual mode. None if a transformation (such as grad) makes them."""
     owed: tuple[Traffic, ...] | Callable[[], tuple[Traffic, ...]] | None = None
-    """`owed_traffic`, or a function that gives it if it takes time. None if the plan does not state it."""
+    """`owed_traffic`, or a function that gives it. None if the plan does not state it. A theory since version 26 of the
+    table is a function (`meshmark.operations.versions` asks for it)."""
     kinds: tuple[str, ...] = ()
     """The kinds of collectives that manual mode must have if a transformation makes them."""
     connect: Groups | Callable[[], Groups] = ()
@@ -146,8 +147,8 @@ class Plan:
 
     @cached_property
     def owed_traffic(self) -> tuple[Traffic, ...] | None:
-        """The most that the computation must send where the program does not spell its collectives, whichever
-        collectives it uses. None if the plan does not state it."""
+        """What the computation must send where the program does not spell its collectives, whichever collectives it
+        uses. None if the plan does not state it."""
         return self.owed() if callable(self.owed) else self.owed
 
     @property

@@ -40,7 +40,7 @@ from meshmark.operations.programs.found.base import nonzero
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 26
+TABLE_VERSION = 27
 """The version of the table that the code describes. Run lines name it as `table`."""
 
 
@@ -89,7 +89,8 @@ class TableChange:
     turning: bool = False
     """Whether this version was the first in which modes take turns (see meshmark.operations.turns)."""
     stating: Callable[[Case], bool] = _none
-    """A function that tells whether this version was the first to state what the case must send."""
+    """A function that tells whether this version was the first to state what the case must send, or states another
+    theory of it than the version before."""
     recompiled: Callable[[Case], bool] = _none
     """A function that tells whether the case compiled to another program in the version before, or had other numbers,
     although its entry was the same. Today's counters of collectives and answers do not apply to the earlier program."""
@@ -151,9 +152,14 @@ def _small_plan(case: Case, plan: Plan) -> Plan:
 
 
 def _with_new_theory(case: Case) -> bool:
-    """Whether version 26 was the first to state what the case must send. All its theories are made when asked for, and
-    no earlier one is."""
-    return callable(case.plan.owed)
+    """Whether version 26 was the first to state what the case must send. It gives each theory as a function. Earlier
+    versions give tuples."""
+    return case.plan.traffic is None and callable(case.plan.owed)
+
+
+def _adds_in_a_loop(case: Case) -> bool:
+    """Whether version 27 counts the sums of the case's gradients once per round of its loop."""
+    return case.operation.name == "pipeline_gradient"
 
 
 def _with_other_numbers(case: Case) -> bool:
@@ -186,6 +192,7 @@ def _matrices(argument: Argument) -> int:
 
 
 CHANGES: dict[int, TableChange] = {
+    27: TableChange("the gradients of a pipeline's weights are added in each tick", stating=_adds_in_a_loop),
     26: TableChange(
         "what changes of sharding, other moves, gradients of functions and collectives, transformed sums and forms of"
         " arguments must send",

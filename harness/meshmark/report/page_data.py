@@ -326,13 +326,13 @@ def _judged(
 ) -> dict[str, list[Any]]:
     """Verdicts and communication by column. `case` is an index into the table of cases. `wire` holds the bytes that a
     device sends, and `manual` those of the manual case of the same cell, both as compiled (see report.sent). `owed`
-    holds the bytes that it must send, for a cell without a manual case. `temp` is the temporary memory in bytes."""
+    holds the bytes of its theory, for a variant without a manual case. `temp` is the temporary memory in bytes."""
     names = ("case", "verdict", "check", "reason", "link", "kinds", "wire", "manual", "owed", "used", "temp")
     columns: dict[str, list[Any]] = {name: [] for name in names}
     add = [columns[name].append for name in names]
     by_case = {one.case: one for one in judged}
-    manual = {one.judged.case: one.manual for one in sent.beside_manual(by_case)}
-    owed = {one.judged.case: one.manual for one in sent.beside_theory(by_case)}
+    manual = {one.judged.case: one.least for one in sent.beside_manual(by_case)}
+    owed = {one.judged.case: one.least for one in sent.beside_theory(by_case)}
     for one in judged:
         first = one.lines[0]
         verdict = one.verdict

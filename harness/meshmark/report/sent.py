@@ -2,8 +2,8 @@
 """Compares the bytes that the modes of one cell send, as their programs were compiled.
 
 Manual mode is measured by its compiled program, not by its source. The backend may widen a narrow dtype or gather in
-another way in manual mode too. The same bytes in auto or explicit mode are then not an excess. A cell without a manual
-case, such as a change of sharding, is compared with what its operation must send (`theory` in its record).
+another way in manual mode too. The same bytes in auto or explicit mode are then not an excess. A variant without a
+manual case, such as a change of sharding, is compared with what its operation must send (`theory` in its record).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from meshmark.core.dtypes import DTYPES
 from meshmark.core.text import number
 from meshmark.core.verdicts import BAD
 from meshmark.records.reading import Judged
@@ -22,19 +23,19 @@ GLOBAL_MODES = ("auto", "explicit", "pjit")
 
 @dataclass(frozen=True)
 class Sent:
-    """A case of a global mode and the manual case of its cell, or the theory of its operation; `bytes` and `manual` are
+    """A case of a global mode and the manual case of its cell, or the theory of its operation; `bytes` and `least` are
     per device and call."""
 
     judged: Judged
     bytes: float
-    manual: float
+    least: float
 
     @property
     def times(self) -> float:
-        """The bytes divided by those of manual mode; infinite if manual mode sends none."""
-        if self.bytes == self.manual:
+        """The bytes divided by `least`; infinite if that is none."""
+        if self.bytes == self.least:
             return 1.0
-        return self.bytes / self.manual if self.manual else math.inf
+        return self.bytes / self.least if self.least else math.inf
 
 
 def wire_bytes(judged: Judged) -> float:
@@ -70,21 +71,33 @@ def beside_manual(cases: Mapping[str, Judged]) -> list[Sent]:
 
 
 def beside_theory(cases: Mapping[str, Judged]) -> list[Sent]:
-    """Every case of a global mode whose cell has no manual case, with the bytes that it sends and those that its
-    operation must send (`Sent.manual`), in the order of the records."""
+    """Every case of a global mode of a variant that has no manual case in these records, with the bytes that it sends
+    and those of its theory, in the order of the records. Dtypes of less than 32 bits are left out, because a backend
+    may send wider ones."""
+    spelled = {_variant(judged) for judged in cases.values() if judged["mode"] not in GLOBAL_MODES}
     found = []
-    for case, judged in cases.items():
+    for judged in cases.values():
         owed = next((line["theory"] for line in judged.lines if isinstance(line.get("theory"), dict)), None)
         if judged["mode"] in GLOBAL_MODES and judged.verdict not in BAD and owed is not None:
             sent, needed = wire_bytes(judged), sum(map(number, owed.values()))
-            if manual_case(case) not in cases and math.isfinite(sent) and math.isfinite(needed):
+            known = math.isfinite(sent) and math.isfinite(needed)
+            if known and _variant(judged) not in spelled and not _is_narrow(judged):
                 found.append(Sent(judged, sent, needed))
     return found
 
 
+def _variant(judged: Judged) -> tuple[str, str]:
+    return judged["operation"], judged.case.split("/")[1]
+
+
+def _is_narrow(judged: Judged) -> bool:
+    name = judged.case.split("/")[4]
+    return name in DTYPES and DTYPES[name].itemsize < 4
+
+
 def largest(found: Iterable[Sent]) -> list[tuple[Sent, int]]:
-    """For each operation and mode that sends more than that: the case with the largest factor, and the number of
-    such cases. The largest factor comes first."""
+    """For each operation and mode that sends more than it is compared with: the case with the largest factor, and the
+    number of such cases. The largest factor comes first."""
     rows: dict[tuple[str, str], list[Sent]] = {}
     for one in found:
         if one.times > 1:

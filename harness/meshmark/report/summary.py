@@ -112,7 +112,7 @@ def agreement(cases: Mapping[str, Judged]) -> str:
 
 def communication(cases: Mapping[str, Judged], most: int = 5) -> list[str]:
     """The operations in which auto, explicit or pjit mode compiles to more bytes than manual mode does, the largest
-    factor first. Then those without a manual mode that send more than they must."""
+    factor first. Then those without a manual case that send more than their theory."""
     return [
         f"{one.judged['operation']} in mode {one.judged['mode']} sends {times(one, *words)}"
         f" ({counted(count, 'case')})"

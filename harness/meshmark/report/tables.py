@@ -189,7 +189,7 @@ def chapter(table: pd.DataFrame, records: Records, most: int | None = ONE_PAGE) 
     )
     if beyond := sent.beside_theory(records.cases):
         yield from section(
-            "Where an operation without a manual mode sends more than it must",
+            "Where a variant without a manual case sends more than its theory",
             *excess(beyond, "theory"),
             empty=f"Nowhere: {counted(len(beyond), 'case')} compared.",
             most=most,
@@ -265,8 +265,8 @@ def failures(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
 
 
 def excess(found: Sequence[sent.Sent], other: str) -> tuple[list[str], list[list[Any]]]:
-    """Operations and modes with cases that compile to more bytes than another program, or a theory, has; the largest
-    factor first. other: the name of what they are compared with."""
+    """Operations and modes with cases that compile to more bytes than what they are compared with; the largest factor
+    first. other: the name of what they are compared with."""
     rows: list[list[Any]] = []
     for one, count in sent.largest(found):
         times = f"{other}: none" if math.isinf(one.times) else f"{one.times:.3g}"
@@ -274,7 +274,7 @@ def excess(found: Sequence[sent.Sent], other: str) -> tuple[list[str], list[list
         rows.append(
             [
                 *(one.judged["operation"], one.judged["mode"], count, times),
-                *(f"{one.bytes:.0f}", f"{one.manual:.0f}", one.judged.case, plain(_collectives(compiled))),
+                *(f"{one.bytes:.0f}", f"{one.least:.0f}", one.judged.case, plain(_collectives(compiled))),
             ]
         )
     header = ["operation", "mode", "cases", f"times {other}", "bytes per device", f"{other} bytes"]

@@ -193,11 +193,13 @@ class Rooflines:
         return np.asarray(found - found.min(axis=0))
 
     def _traffic_of(self, record: Mapping[str, Any]) -> tuple[Traffic, ...] | None:
-        """The collectives that the record's case must run, by its operation's theory; None if there is none."""
+        """The collectives that the record's case must run, by its operation's plan; None if it names none. A theory
+        that is a function of moves or rules names no collectives, but bytes."""
         case = record.get("case", "")
         if case not in self._traffic:
             try:
-                self._traffic[case] = theory.owed_traffic(cases.find(case, len(self.devices)))
+                plan = cases.find(case, len(self.devices)).plan
+                self._traffic[case] = plan.traffic if callable(plan.owed) else theory.owed_traffic_of(plan)
             except (BadInput, ValueError):  # not in this table
                 self._traffic[case] = None
         return self._traffic[case]

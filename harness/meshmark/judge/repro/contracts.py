@@ -8,6 +8,8 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 
+import jax
+
 from meshmark.judge import communication, theory
 from meshmark.judge.repro import members, printer, text
 from meshmark.judge.repro.sources import Bundle, literal
@@ -166,7 +168,7 @@ def _limit(case: Case) -> float | None:
     """The most bytes that a device may send; None if there is no such limit."""
     if case.mode not in communication.SPELLED:
         return communication.limit_traffic(case)
-    return theory.limit(case)
+    return theory.limit(case, jax.default_backend())
 
 
 def _bytes(case: Case, bundle: Bundle) -> Iterator[str]:

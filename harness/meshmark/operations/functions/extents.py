@@ -176,7 +176,7 @@ class UnevenChain(Extent):
 
     @classmethod
     def rows(cls, x, *, chain, dim):
-        """The elements that a result needs beside those at its own place, for an array of numbers."""
+        """For each place of the result the other element that it needs, for an array of numbers."""
         if chain == "slices":  # a difference needs the row before
             return np.concatenate([np.take(x, [0], dim), np.take(x, range(x.shape[dim] - 1), dim)], axis=dim)
         found = cls.reference(x, chain=chain, dim=dim)

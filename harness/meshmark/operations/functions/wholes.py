@@ -354,8 +354,8 @@ class WholeFunction(Operation):
 def owe_gradients(
     traffic: tuple[Traffic, ...], gradients: Sequence[Result], mesh: MeshShape
 ) -> tuple[Traffic, ...]:
-    """What a vector-Jacobian product must send: the collectives of the function, their transposes, which send as much,
-    and the sum of each gradient over the axes that do not shard its argument."""
+    """What JAX's rules send for a vector-Jacobian product: the collectives of the function, their transposes, which
+    send as much, and the sum of each gradient over the axes that do not shard its argument."""
     whole = [
         t
         for g in gradients

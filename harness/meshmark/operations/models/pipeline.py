@@ -133,6 +133,7 @@ class PipelineGradient(Pipeline):
     """The gradients of the pipeline with respect to the micro-batches and to the weights of each stage. Exact."""
 
     name = "pipeline_gradient"
+    adds_in_rounds = True
     rare = 2
     wrt = (0, 1)
     timed: ClassVar[Mapping[str, int]] = {}

@@ -36,6 +36,9 @@ class WholeProgram(Operation):
     modes: ClassVar[tuple[str, ...]] = ("auto", "explicit", "manual", "manual-novma")
     rare: ClassVar[int] = 0
     """The weight of all its variants in the conformance tests."""
+    adds_in_rounds: ClassVar[bool] = False
+    """Whether a loop reads the arguments in each of its rounds. With check_vma JAX adds their gradients in each
+    round."""
     wrt: ClassVar[tuple[int, ...]] = ()
     """Of a gradient, the arguments of the differentiation."""
 
@@ -74,7 +77,7 @@ class WholeProgram(Operation):
             return forward
         chosen = [forward.arguments[i] for i in self.wrt]
         seeds = tuple(Argument(r.shape, r.dtype, r.spec, *self.seeds()) for r in forward.results)
-        sent = forward.traffic or ()
+        sent, rounds = forward.traffic or (), forward.repeats if self.adds_in_rounds else 1
         return replace(
             forward,
             arguments=(*forward.arguments, *seeds),
@@ -83,7 +86,7 @@ class WholeProgram(Operation):
             wrt=self.wrt,
             cost=replace(forward.cost, flops=3 * forward.cost.flops),
             traffic=None,
-            owed=(*sent, *sent, *added_gradients(request.mesh, chosen)),
+            owed=(*sent, *sent, *added_gradients(request.mesh, chosen) * rounds),
         )
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Debugging views of sharded arrays. What they show must be true, and they must not change the program's result.
 
-The program is f(x) = x * s(x) of `programs.forms`. A view that shows something else raises an error with what it
+The program is f(x) = x * s(x) of `programs.forms.base`. A view that shows something else raises an error with what it
 showed.
 """
 

@@ -3,7 +3,7 @@
 
 Faults of compilers have conditions: a dimension that is cut, a dtype, a special value, an option. A case here has many
 functions of one kind, and runs all of them under every placement of their arrays. The program of the case is that of
-`programs.forms`: f(x) = x * s(x). Wrong results raise an exception.
+`programs.forms.base`: f(x) = x * s(x). Wrong results raise an exception.
 """
 
 from __future__ import annotations

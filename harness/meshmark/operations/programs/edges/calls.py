@@ -2,7 +2,7 @@
 """Calls at their edges: rules and callbacks in batches, random numbers with shardings, what a call's arguments mean,
 trees of several dtypes, and large arrays.
 
-The program is that of `programs.forms`: f(x) = x * s(x).
+The program is that of `programs.forms.base`: f(x) = x * s(x).
 """
 
 from __future__ import annotations

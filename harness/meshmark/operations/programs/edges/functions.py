@@ -2,8 +2,8 @@
 """Functions at their edges, on sharded arrays: equal numbers and NaN in orders, sums of nothing, places just past the
 end, gradients at ties and zeros, signs of zero, the ends of narrow dtypes, and loops that do not run.
 
-The program is that of `programs.forms`: f(x) = x * s(x). Each function has a few whole numbers and an expected value
-that NumPy gives, or that is written down. Values and dtypes must be exactly those, in one compiled program of all
+The program is that of `programs.forms.base`: f(x) = x * s(x). Each function has a few whole numbers and an expected
+value that NumPy gives, or that is written down. Values and dtypes must be exactly those, in one compiled program of all
 functions and in eager calls.
 """
 

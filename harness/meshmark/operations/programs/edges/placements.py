@@ -2,8 +2,8 @@
 """Placements at their edges: meshes of devices in another order, what shardings say of themselves, arrays between
 meshes, arrays made of parts, shardings of several results, and gradients of what all devices have.
 
-The program is that of `programs.forms`: f(x) = x * s(x). Each part of an array is compared with what its sharding says,
-device by device, because the whole array may be right where a replica is wrong.
+The program is that of `programs.forms.base`: f(x) = x * s(x). Each part of an array is compared with what its sharding
+says, device by device, because the whole array may be right where a replica is wrong.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """Examples under every transform: shard_map with its specs, collectives, loops, branches, custom rules, checkpoints,
 places in arrays, orders, products and shapes.
 
-The program is that of `programs.forms`: f(x) = x * s(x). Beside it, each example is compared with its definition in
-NumPy in every way of `grid`.
+The program is that of `programs.forms.base`: f(x) = x * s(x). Beside it, each example is compared with its definition
+in NumPy in every way of `grid`.
 """
 
 from __future__ import annotations

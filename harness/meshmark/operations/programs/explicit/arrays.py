@@ -4,7 +4,7 @@
 
 In mode explicit most operations run inside `auto_axes` (see `functions.wholes`), and so by the rules of the compiler. A
 case here judges the values that JAX's rules lead to, whether a result lies as its type says, and whether a right call
-is refused. The program of the case is that of `programs.forms`: f(x) = x * s(x). Wrong results raise an exception.
+is refused. The program of the case is that of `programs.forms.base`: f(x) = x * s(x). Wrong results raise an exception.
 """
 
 from __future__ import annotations

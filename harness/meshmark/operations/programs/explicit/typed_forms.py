@@ -4,7 +4,7 @@ if the type follows from the arguments.
 
 In mode explicit most functions of whole arrays run inside `auto_axes` (see `wholes`), so a missing rule of JAX does not
 show there. The reports of missing and wrong rules are in `docs/reports.toml`. The program is that of
-`programs.forms`: f(x) = x * s(x). Wrong results raise an exception.
+`programs.forms.base`: f(x) = x * s(x). Wrong results raise an exception.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """Uses of sharded arrays and compiled programs besides calls: copies, puts between meshes, programs that are compiled
 ahead or exported with their derivatives, contexts, attributes of arrays.
 
-The program is that of `programs.forms`: f(x) = x * s(x). Errors that the result cannot show raise an exception.
+The program is that of `programs.forms.base`: f(x) = x * s(x). Errors that the result cannot show raise an exception.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 dtypes and of carried values; axes of all three types in one program, uneven parts between manual axes, batches over a
 mesh axis; memory kinds, mutable arrays and XLA metadata under derivatives.
 
-The program is that of `programs.forms`: f(x) = x * s(x). Expected values come from NumPy. Any difference raises.
+The program is that of `programs.forms.base`: f(x) = x * s(x). Expected values come from NumPy. Any difference raises.
 """
 
 from __future__ import annotations

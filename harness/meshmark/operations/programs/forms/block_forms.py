@@ -2,7 +2,7 @@
 """Collectives in uncommon shard_maps and pmaps: over some axes only, nested, eager and without jit, in branches and
 loops that differ between lines of devices, in pmaps of trees. Also arguments that jit returns, and its cache.
 
-The program is that of `programs.forms`: f(x) = x * s(x). The values on the devices are compared with NumPy.
+The program is that of `programs.forms.base`: f(x) = x * s(x). The values on the devices are compared with NumPy.
 """
 
 from __future__ import annotations

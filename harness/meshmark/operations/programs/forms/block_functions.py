@@ -4,7 +4,7 @@ draws, selections and derivatives. Each device has its own row.
 
 Many reports say that such a function is refused there, although it is right elsewhere (`docs/reports.toml`). A function
 that creates the initial value of its loop must give it the varying type of the values that it is combined with. The
-program is that of `programs.forms`: f(x) = x * s(x). Wrong results raise an exception.
+program is that of `programs.forms.base`: f(x) = x * s(x). Wrong results raise an exception.
 """
 
 from __future__ import annotations

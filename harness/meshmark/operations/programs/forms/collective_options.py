@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Uncommon options and values of collectives and shard_map, each in one sharded program.
 
-The program is that of `programs.forms`: f(x) = x * s(x). A case returns f(x) if its option works as documented, and
-other values otherwise. If values cannot show it (a dtype, a sharding, a type), the case raises.
+The program is that of `programs.forms.base`: f(x) = x * s(x). A case returns f(x) if its option works as documented,
+and other values otherwise. If values cannot show it (a dtype, a sharding, a type), the case raises.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """Behaviour of one sharded program under a condition: on one device, in one branch, for one length, for one order of
 groups, for one argument of a derivative.
 
-The program is that of `programs.forms`: f(x) = x * s(x). A case returns f(x) if JAX works as documented under its
+The program is that of `programs.forms.base`: f(x) = x * s(x). A case returns f(x) if JAX works as documented under its
 condition, and other values otherwise. If values cannot show it, the case raises.
 """
 

@@ -3,7 +3,7 @@
 of rules with symbolic zeros, of roots and solutions, of reads and writes at indices outside an array, and inside
 shard_map.
 
-The program is that of `programs.forms`: f(x) = x * s(x). The expected values are closed forms, in NumPy.
+The program is that of `programs.forms.base`: f(x) = x * s(x). The expected values are closed forms, in NumPy.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """Features of JAX around one sharded program: unreduced sums, mutable arrays, layouts, checks inside a program,
 kernels, programs without the compiler, and vmap of a shard_map that closes over the mapped array.
 
-The program is that of `programs.forms`: f(x) = x * s(x). If values cannot show a feature, its case raises.
+The program is that of `programs.forms.base`: f(x) = x * s(x). If values cannot show a feature, its case raises.
 """
 
 from __future__ import annotations

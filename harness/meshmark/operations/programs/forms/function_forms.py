@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Uncommon ways to call derivatives, loops, batches and compiled functions, each in one sharded program.
 
-The program is that of `programs.forms`: f(x) = x * s(x). A case returns f(x) if its calls work as documented, and other
-values otherwise. If values cannot show it (a shape, a sharding, two calls that differ), the case raises.
+The program is that of `programs.forms.base`: f(x) = x * s(x). A case returns f(x) if its calls work as documented, and
+other values otherwise. If values cannot show it (a shape, a sharding, two calls that differ), the case raises.
 """
 
 from __future__ import annotations

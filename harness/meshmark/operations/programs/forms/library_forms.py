@@ -2,8 +2,8 @@
 """Functions of `jax.scipy`, and functions of linear algebra and Fourier transforms that no other operation has, on
 arrays that are sharded over the mesh axes. One program has many functions.
 
-The program is that of `programs.forms`: f(x) = x * s(x). The expected values are those of SciPy and NumPy in 64 bits.
-JAX itself requires SciPy. A function that is off by more than one part in a thousand raises.
+The program is that of `programs.forms.base`: f(x) = x * s(x). The expected values are those of SciPy and NumPy in 64
+bits. JAX itself requires SciPy. A function that is off by more than one part in a thousand raises.
 """
 
 from __future__ import annotations

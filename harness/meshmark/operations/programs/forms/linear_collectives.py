@@ -2,7 +2,7 @@
 """Linear collectives and their derivatives: over groups in any order, over several axes in both orders, over the axis
 of a batch, and of complex numbers. One program has all of them.
 
-The program is that of `programs.forms`: f(x) = x * s(x). A collective is a linear function of the blocks of all
+The program is that of `programs.forms.base`: f(x) = x * s(x). A collective is a linear function of the blocks of all
 devices. NumPy computes it and its transpose for the blocks of all devices. JAX's values, tangents (`jax.jvp`) and
 cotangents (`jax.vjp`, inside of a shard_map that does not check what varies) must be those numbers. All are whole, so
 they are exact.

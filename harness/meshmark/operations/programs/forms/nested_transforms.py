@@ -4,7 +4,7 @@ in a shard_map over one axis or all; and of that batches, tangents, pullbacks, g
 gradients and tangents of gradients.
 
 All functions are linear, so each has a matrix, and the expected values are matrix products in NumPy. The program next
-to them is that of `programs.forms`. Any difference raises.
+to them is that of `programs.forms.base`. Any difference raises.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """Options of derivatives, batches, collectives and functions that create and place arrays, in forms that no other case
 has: argument numbers, auxiliary results, negative axes, shardings.
 
-The program is that of `programs.forms`: f(x) = x * s(x). The expected values are NumPy's. Any difference raises.
+The program is that of `programs.forms.base`: f(x) = x * s(x). The expected values are NumPy's. Any difference raises.
 """
 
 from __future__ import annotations

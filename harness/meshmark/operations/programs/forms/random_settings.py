@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random number settings in turn in one process: key implementations, the two orders of Threefry, an offset of seeds.
 
-The program is that of `programs.forms`: f(x) = x * s(x). Next to it compiled functions of whole sharded arrays draw
-under one setting after the other, twice. Each setting has its own numbers, and none keeps those of the setting before.
-The expected Threefry numbers are those of `creation`, in NumPy.
+The program is that of `programs.forms.base`: f(x) = x * s(x). Next to it compiled functions of whole sharded arrays
+draw under one setting after the other, twice. Each setting has its own numbers, and none keeps those of the setting
+before. The expected Threefry numbers are those of `creation`, in NumPy.
 """
 
 from __future__ import annotations

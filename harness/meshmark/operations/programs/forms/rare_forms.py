@@ -2,7 +2,7 @@
 """Rare forms: maxima, minima and means over devices inside loops and branches, transfers of narrow and transposed
 arrays, axes of one device, device groups with other collectives, and draws with rare options.
 
-The program is that of `programs.forms`: f(x) = x * s(x). The expected values are NumPy's. Any difference raises.
+The program is that of `programs.forms.base`: f(x) = x * s(x). The expected values are NumPy's. Any difference raises.
 """
 
 from __future__ import annotations

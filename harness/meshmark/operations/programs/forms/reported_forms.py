@@ -2,7 +2,7 @@
 """Programs like those that people reported: nested gradients, communication of random keys, constraints on new arrays,
 callbacks, exported programs over reversed meshes, loops that exchange rows.
 
-`docs/reports.toml` gives the reports that each form covers. The program is that of `programs.forms`:
+`docs/reports.toml` gives the reports that each form covers. The program is that of `programs.forms.base`:
 f(x) = x * s(x). Wrong results raise an exception.
 """
 

@@ -2,7 +2,7 @@
 """Second uses of one function, and reports of arrays, types and programs: other options, other arguments, a call after
 one that raised; collectives over a batch and devices; weak types; callbacks of batches and loops.
 
-The program is that of `programs.forms`: f(x) = x * s(x). The expected values are NumPy's. Any difference raises.
+The program is that of `programs.forms.base`: f(x) = x * s(x). The expected values are NumPy's. Any difference raises.
 """
 
 from __future__ import annotations

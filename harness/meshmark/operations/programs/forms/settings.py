@@ -2,8 +2,8 @@
 """Settings around one sharded program: contexts of precision and width, compiler options, memory kinds, host
 computation, ordered callbacks, names, and host arrays in every memory layout.
 
-The program is that of `programs.forms`: f(x) = x * s(x). A case returns f(x) if its setting works as documented, and
-other values otherwise. If values cannot show it, the case raises.
+The program is that of `programs.forms.base`: f(x) = x * s(x). A case returns f(x) if its setting works as documented,
+and other values otherwise. If values cannot show it, the case raises.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 """Derivatives of functions with rare options, on arrays that are sharded over the mesh axes. One program has many
 functions.
 
-The program is that of `programs.forms`: f(x) = x * s(x). The expected derivatives are central differences of the NumPy
-definition in 64 bits: (g(y + h) - g(y - h)) / 2h for each element. A derivative that is off by more than one part in a
-hundred raises. The errors of float32 and of the differences are far below; a doubled or missing derivative is far
+The program is that of `programs.forms.base`: f(x) = x * s(x). The expected derivatives are central differences of the
+NumPy definition in 64 bits: (g(y + h) - g(y - h)) / 2h for each element. A derivative that is off by more than one part
+in a hundred raises. The errors of float32 and of the differences are far below; a doubled or missing derivative is far
 above.
 """
 

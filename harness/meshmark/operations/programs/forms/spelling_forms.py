@@ -2,7 +2,7 @@
 """Rare options and ways of calling: rare options of functions, collectives of trees and of narrow dtypes, keyword
 arguments, functions with auxiliary results, several draws in one program.
 
-The program is that of `programs.forms`: f(x) = x * s(x). The expected values are NumPy's.
+The program is that of `programs.forms.base`: f(x) = x * s(x). The expected values are NumPy's.
 """
 
 from __future__ import annotations

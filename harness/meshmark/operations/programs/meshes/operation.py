@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two meshes in one program, one callable under two meshes, executables for other devices, and other memories.
 
-The program is that of `programs.forms`: f(x) = x * s(x). Wrong results raise an exception.
+The program is that of `programs.forms.base`: f(x) = x * s(x). Wrong results raise an exception.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 values, rare dtypes, forms of arguments, meshes, whole programs and random numbers.
 
 A rule is a short program with an answer that is written down. A case raises for the first rule that is broken; its
-program is that of `programs.forms`: f(x) = x * s(x).
+program is that of `programs.forms.base`: f(x) = x * s(x).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unreduced and reduced arguments of functions: the value after a reshard, and gradients.
 
-The program is that of `programs.forms`: f(x) = x * s(x). Wrong results raise an exception.
+The program is that of `programs.forms.base`: f(x) = x * s(x). Wrong results raise an exception.
 """
 
 from __future__ import annotations

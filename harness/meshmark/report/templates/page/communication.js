@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// What the modes send beside manual mode, or beside what an operation without one must send ("owed").
+// What the modes send beside manual mode, or beside the theory of what has no manual case ("owed").
 function excess(run, m, other = "manual") {
   const found = new Map(), j = run.judged;
   for (let i = 0; i < j.case.length; i++) {
@@ -34,7 +34,7 @@ function drawCommunication() {
   const shown = shownRuns().filter((r) => r.devices !== 1), m = matcher(), owing = shown.filter((r) => r.judged.owed.some((x) => x !== null));
   $("communication-out").replaceChildren(...[
     gridOfExcess("comm", "Times the bytes that manual mode compiles to; below it the bytes that one device sends, those of manual mode, and how many cases send more", "manual sends none", shown, excessOfRuns(shown, m, "manual")),
-    owing.length ? gridOfExcess("owed", "Operations without a manual mode: times the bytes that they must send (their theory); below it the bytes that one device sends, those of the theory, and how many cases send more", "must send none", owing, excessOfRuns(owing, m, "owed")) : "",
+    owing.length ? gridOfExcess("owed", "Without a manual case: times the bytes of the theory, in dtypes of 32 bits and more; below it the bytes that one device sends, those of the theory, and how many cases send more", "must send none", owing, excessOfRuns(owing, m, "owed")) : "",
     elsewhere(shown, "communication"), provenance(shown),
   ].flat(3).filter((x) => x !== ""));
 }
