@@ -116,8 +116,6 @@ UNRECORDED = {
     "transform/transform=pure_callback": "the GPU compiler without a GPU",
     "rounded_functions/*group=products": "the GPU compiler",
     "ring_attention/*/n32": "the GPU compiler",
-    "cumulative_pair/": "JAX before 0.12, published with an earlier version of the table",
-    "partly_manual_gather/": "all releases are published with an earlier version of the table",
 }
 """The beginnings of rows of which no line is recorded, and where they fail."""
 

@@ -87,12 +87,17 @@ def beside_theory(cases: Mapping[str, Judged]) -> list[Sent]:
 
 
 def _variant(judged: Judged) -> tuple[str, str]:
-    return judged["operation"], judged.case.split("/")[1]
+    return judged["operation"], _part(judged, 1)
 
 
 def _is_narrow(judged: Judged) -> bool:
-    name = judged.case.split("/")[4]
+    name = _part(judged, 4)
     return name in DTYPES and DTYPES[name].itemsize < 4
+
+
+def _part(judged: Judged, number: int) -> str:
+    """A part of the case id; "" if the record has an id of fewer parts."""
+    return "".join(judged.case.split("/")[number : number + 1])
 
 
 def largest(found: Iterable[Sent]) -> list[tuple[Sent, int]]:
