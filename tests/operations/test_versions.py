@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from meshmark.judge import theory
 from meshmark.operations import cases, versions
 from meshmark.operations.base import Cost, nbytes
 from meshmark.operations.selection import Selection, SelectionError
@@ -114,3 +115,19 @@ def test_an_unknown_version_is_one_clear_line(version):
     with pytest.raises(TableError, match=r"of the case table is unknown.*use the suite") as raised:
         as_of(version)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("case_id", "before", "since"),
+    [
+        ("reshard/from=x.y,to=y.x/auto/2x4/float32/4KiB", None, 26),
+        ("shift_set/of=y.-,dim=0/manual/2x4/float32/4KiB", {"y": 512.0}, 28),
+        ("pipeline_gradient/batch=x,stages=y/manual/2x4/float32/n8", {"y": 4096.0, "x": 256.0}, 27),
+    ],
+)
+def test_a_version_has_the_theory_of_its_time(case_id, before, since):
+    """A record of an older version may neither lack its theory nor invent one."""
+    case = cases.find(case_id, 8)
+    for version in (25, 26, 27):
+        found = theory.by_axes(case, as_of(version).plan(case))
+        assert (found == before) == (version < since), version

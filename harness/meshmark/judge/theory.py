@@ -103,9 +103,11 @@ def owed_traffic_of(plan: Plan) -> tuple[Traffic, ...] | None:
     return plan.traffic if plan.traffic is not None else plan.owed_traffic
 
 
-def by_axes(case: Case) -> dict[str, float] | None:
-    """Bytes that a device must send, by the axes over which it sends them: {"x+y": 7168.0}; None without a theory."""
-    stated = owed_traffic(case)
+def by_axes(case: Case, plan: Plan | None = None) -> dict[str, float] | None:
+    """Bytes that a device must send, by the axes over which it sends them: {"x+y": 7168.0}; None without a theory.
+
+    plan: the case's plan in another version of the table."""
+    stated = owed_traffic_of(plan or case.plan)
     if stated is None:
         return None
     found: dict[str, float] = defaultdict(float)

@@ -35,6 +35,8 @@ from meshmark.operations.collectives.gather_scatter import PsumScatter
 from meshmark.operations.collectives.permutations import RaggedAllToAll
 from meshmark.operations.functions.contraction import arranged, signs
 from meshmark.operations.models.layers import Attention, Layer
+from meshmark.operations.models.pipeline import PipelineGradient
+from meshmark.operations.models.programs import added_gradients
 from meshmark.operations.programs.forms.base import ProgramForm
 from meshmark.operations.programs.found.base import nonzero
 from meshmark.operations.selection import Selection, SelectionError
@@ -88,9 +90,6 @@ class TableChange:
     """Whether this version added the cases that cover pairs of classes (see meshmark.operations.pairs)."""
     turning: bool = False
     """Whether this version was the first in which modes take turns (see meshmark.operations.turns)."""
-    stating: Callable[[Case], bool] = _none
-    """A function that tells whether this version was the first to state what the case must send, or states another
-    theory of it than the version before."""
     recompiled: Callable[[Case], bool] = _none
     """A function that tells whether the case compiled to another program in the version before, or had other numbers,
     although its entry was the same. Today's counters of collectives and answers do not apply to the earlier program."""
@@ -151,15 +150,18 @@ def _small_plan(case: Case, plan: Plan) -> Plan:
     )
 
 
-def _with_new_theory(case: Case) -> bool:
-    """Whether version 26 was the first to state what the case must send. It gives each theory as a function. Earlier
-    versions give tuples."""
-    return case.plan.traffic is None and callable(case.plan.owed)
+def _without_new_theory(case: Case, plan: Plan) -> Plan:
+    """The plan of a case in version 25. A theory of version 26 is a function, and an earlier one is a tuple."""
+    return replace(plan, owed=None) if callable(plan.owed) else plan
 
 
-def _adds_in_a_loop(case: Case) -> bool:
-    """Whether version 27 counts the sums of the case's gradients once per round of its loop."""
-    return case.operation.name == "pipeline_gradient"
+def _with_sums_once(case: Case, plan: Plan) -> Plan:
+    """The plan of a case in version 26, which counted the sums of a pipeline's gradients once."""
+    if not isinstance(case.operation, PipelineGradient):
+        return plan
+    sent = case.operation.forward(case.cell.request).traffic or ()
+    chosen = [plan.arguments[i] for i in plan.wrt]
+    return replace(plan, owed=(*sent, *sent, *added_gradients(case.mesh, chosen)))
 
 
 def _with_other_numbers(case: Case) -> bool:
@@ -192,11 +194,11 @@ def _matrices(argument: Argument) -> int:
 
 
 CHANGES: dict[int, TableChange] = {
-    27: TableChange("the gradients of a pipeline's weights are added in each tick", stating=_adds_in_a_loop),
+    27: TableChange("the gradients of a pipeline's weights are added in each tick", plan=_with_sums_once),
     26: TableChange(
         "what changes of sharding, other moves, gradients of functions and collectives, transformed sums and forms of"
         " arguments must send",
-        stating=_with_new_theory,
+        plan=_without_new_theory,
     ),
     25: TableChange("gathers inside a shard_map that is manual over one axis of several"),
     24: TableChange(
@@ -353,10 +355,6 @@ class Table:
         if any(change.recompiled(case) for change in self._later):
             return False
         return self.version == TABLE_VERSION or self.entry(case) == as_of().entry(case)
-
-    def states_theory(self, case: Case) -> bool:
-        """Whether this version states all that today's table says of what the case must send."""
-        return not any(change.stating(case) for change in self._later)
 
     def select(self, selection: Selection) -> Selection:
         """The selection, with the rules of this version for the choice of cases."""

@@ -12,7 +12,7 @@ from meshmark import __version__
 from meshmark.core import meshes
 from meshmark.levels import must_pass as levels
 from meshmark.operations import OPERATIONS, cases, versions
-from meshmark.operations.base import MODES
+from meshmark.operations.base import MODES, Plan
 from meshmark.operations.cases import Case
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from meshmark.operations.versions import Table, TableError
@@ -73,10 +73,10 @@ def version_problem(run: Mapping[str, Any]) -> str:
     return ""
 
 
-def states_theory(case: Case, run: Mapping[str, Any]) -> bool:
-    """Whether the run's version of the table states all that today's table says of what the case must send."""
+def plan_of(case: Case, run: Mapping[str, Any]) -> Plan:
+    """The plan of a case in the run's version of the table; today's if this suite does not know the version."""
     table = table_of(run)
-    return table is not None and table.states_theory(case)
+    return case.plan if table is None else table.plan(case)
 
 
 def agrees(

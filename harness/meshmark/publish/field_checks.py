@@ -173,10 +173,10 @@ def unlike(record: Mapping[str, Any]) -> str:
 def _owed(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
     """Checks the theory of the case, and that the line is compared with the spelled bytes of manual mode. Lines of
     older versions may lack either."""
-    owed, said = theory.by_axes(case), record.get("theory")
-    stated = against_table.states_theory(case, run)
-    lacks = said is None and owed is not None and stated and run.get("closes")
-    if lacks or (said is not None and (owed is None or (stated and not _alike(said, owed)))):
+    owed, said = theory.by_axes(case, against_table.plan_of(case, run)), record.get("theory")
+    if (said is None and owed is not None and run.get("closes")) or (
+        said is not None and (owed is None or not _alike(said, owed))
+    ):
         yield f"`theory` is {str(said)[:60]}, and the case's is {str(owed)[:60]}"
     if run.get("closes") and "excess_bytes" not in record and communication.spelled_bytes(case) is not None:
         yield "its communication is not compared with that of manual mode (`excess_bytes`)"
