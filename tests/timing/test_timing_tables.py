@@ -110,3 +110,13 @@ def test_records_without_counters_have_no_such_table():
             line.update(wire_bytes=None, samples_s=[], verdict="fail", reason="wrong")
     header, row = below(shown(failed, 80), "compiled: ", 2)
     assert "auto" not in header and "14336 B" in row[0]
+
+
+@pytest.mark.parametrize("sent", ["inf", "nan"])
+def test_bytes_that_are_not_finite_numbers_are_not_compared(sent):
+    file = records(MODES)
+    for line in file.timings:
+        if line["mode"] != "manual":
+            line["wire_bytes"] = sent
+    lines = "\n".join(shown(file, 80))
+    assert "auto" in lines and "times the bytes of manual" not in lines

@@ -15,6 +15,7 @@ from typing import Any
 
 from meshmark.core.skew import measure_skew, slowest
 from meshmark.devices import chips
+from meshmark.records.definition import CeilingLine, TimingLine
 from meshmark.timing import figures
 from meshmark.timing.ceilings import COPIES
 
@@ -43,7 +44,7 @@ ALIKE = 20
 """With at least this many samples, all equal values are not chance."""
 
 
-def peak_of(record: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[str, float, float, str] | None:
+def peak_of(record: TimingLine, facts: Mapping[str, Any]) -> tuple[str, float, float, str] | None:
     """(what, the rate of this timing record, the peak of its devices, the chip). None if no peak is published or the
     record has no rate. Rates are bytes/s of one device, or FLOP/s of all participating devices."""
     chip = chips.chip_of(str(facts.get("device_kind")))
@@ -63,9 +64,7 @@ def peak_of(record: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[str, f
     return None
 
 
-def find_timing_faults(
-    record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained: bool
-) -> Iterator[str]:
+def find_timing_faults(record: TimingLine, facts: Mapping[str, Any], peaks_explained: bool) -> Iterator[str]:
     """Yields the faults of a timing record, each with the way to correct it."""
     samples: Sequence[float] = record["samples_s"]
     if not samples:
@@ -108,7 +107,7 @@ def _mend(explained: bool) -> str:
     return "explain it in a note about `peak`, or time it again"
 
 
-def _of_ranks(record: Mapping[str, Any], size: int) -> Iterator[str]:
+def _of_ranks(record: TimingLine, size: int) -> Iterator[str]:
     """Yields the faults of the samples of several ranks: the record's samples and skew must follow from them."""
     by_rank = record.get("samples_by_rank")
     if not by_rank:
@@ -126,7 +125,8 @@ def _of_ranks(record: Mapping[str, Any], size: int) -> Iterator[str]:
     wrong = [i for i, (a, b) in enumerate(zip(samples, slowest(by_rank), strict=True)) if a != b]
     if wrong:
         yield f"sample {wrong[0]} of samples_s is not that of the slowest of samples_by_rank: {TAKEN}"
-    own, found = record.get("skew") or {}, measure_skew(by_rank)
+    own: Mapping[str, Any] = record.get("skew") or {}
+    found = measure_skew(by_rank)
     if own.get("slowest") != found["slowest"] or not math.isclose(
         own.get("median_s", math.nan), found["median_s"], rel_tol=1e-6, abs_tol=1e-12
     ):
@@ -134,7 +134,7 @@ def _of_ranks(record: Mapping[str, Any], size: int) -> Iterator[str]:
 
 
 def find_ceiling_faults(
-    record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained: bool
+    record: CeilingLine, facts: Mapping[str, Any], peaks_explained: bool
 ) -> Iterator[str]:
     """Yields the faults of a ceiling record: its value must follow from its fastest sample and be below the peak. The
     copy bandwidth has no peak to compare with: small arrays stay in caches, which are faster than the memory."""
@@ -142,7 +142,8 @@ def find_ceiling_faults(
     if not samples:
         yield "a ceiling without samples: measure it again"
         return
-    if max(record.get(name, 0) for name in ("copies", "nbytes", "n", "flops")) > MOST_WORK:
+    stated = (record.get("copies", 0), record.get("nbytes", 0), record.get("n", 0), record.get("flops", 0))
+    if max(stated) > MOST_WORK:
         yield f"more work than any machine does in a call: {TAKEN}"
         return
     if record["name"] == "copy bandwidth":

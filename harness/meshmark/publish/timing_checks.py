@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from meshmark.levels.expectations import Expectations
 from meshmark.publish import (
@@ -21,6 +21,7 @@ from meshmark.publish import (
 from meshmark.publish.against_table import Lookup
 from meshmark.publish.review import AS_WRITTEN, Entry, Review
 from meshmark.records import run_line
+from meshmark.records.definition import CeilingLine, TimingLine
 
 
 def check_timings(
@@ -63,12 +64,12 @@ def check_timings(
                 if record["verdict"] == "unsupported":
                     found += filter(None, [excuses.not_unsupported(record, case.cell.capabilities)])
             found += field_checks.of_timing(record, run)
-            found += plausible.find_timing_faults(record, facts, explained)
+            found += plausible.find_timing_faults(cast(TimingLine, record), facts, explained)
             found += filter(
                 None, [physics.exceeds_memory(record, facts) if record["verdict"] == "pass" else ""]
             )
         elif kind == "ceiling":
-            found += plausible.find_ceiling_faults(record, facts, explained)
+            found += plausible.find_ceiling_faults(cast(CeilingLine, record), facts, explained)
             found += physics.find_impossible_ceilings(record, facts)
         elif kind == "comparison":
             found += [*consistent.of_comparison(record), *field_checks.of_comparison(record, run)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+
+from meshmark.records.definition import TimingLine
 
 BASE = "manual"
 """The mode with which the others are compared."""
@@ -13,13 +14,13 @@ BASE = "manual"
 Key = tuple[str, str]
 """A cell's id and a cadence."""
 
-Cells = Mapping[Key, Mapping[str, list[Mapping[str, Any]]]]
+Cells = Mapping[Key, Mapping[str, list[TimingLine]]]
 """Timing records by cell and cadence, then by mode; a list holds one per process."""
 
 
-def by_cell(timings: Sequence[Mapping[str, Any]]) -> dict[Key, dict[str, list[Mapping[str, Any]]]]:
+def by_cell(timings: Sequence[TimingLine]) -> dict[Key, dict[str, list[TimingLine]]]:
     """Timing records by cell and cadence, then by mode; a list holds one per process."""
-    found: dict[Key, dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[Key, dict[str, list[TimingLine]]] = defaultdict(lambda: defaultdict(list))
     for record in timings:
         found[cell_of(record["case"]), record["cadence"]][record["mode"]].append(record)
     return found

@@ -18,6 +18,7 @@ from meshmark.core.escaping import field as field_of
 from meshmark.core.statistics import Estimate
 from meshmark.core.text import number
 from meshmark.operations.base import parse_size
+from meshmark.records.definition import TimedCost, TimingLine
 from meshmark.timing import figures
 from meshmark.timing.cells import BASE, Cells
 
@@ -59,7 +60,7 @@ def usual_dispatch(cells: Cells) -> Estimate | None:
     return over_processes(lambda t: t, medians)
 
 
-def usual_compile(timings: Sequence[Mapping[str, Any]]) -> Estimate:
+def usual_compile(timings: Sequence[TimingLine]) -> Estimate:
     """The median compile time of all programs in seconds, over processes; ValueError if no line has one."""
     each: dict[int, list[float]] = defaultdict(list)
     for record in timings:
@@ -132,7 +133,7 @@ def fits(cells: Cells) -> list[SweepFit]:
     return found
 
 
-def cost_of(record: Mapping[str, Any]) -> tuple[float, float]:
+def cost_of(record: TimingLine) -> tuple[float, float]:
     """(S, f) of a timing record: bytes and the factor of bus bandwidth; (0, 0) if it has none."""
     cost = record.get("cost")
     nbytes, factor = number(field_of(cost, "nbytes")), number(field_of(cost, "factor"))
@@ -197,7 +198,7 @@ def scaling(cells: Cells) -> list[dict[str, Any]]:
     return found
 
 
-def _kind(cost: Mapping[str, Any]) -> str:
+def _kind(cost: TimedCost) -> str:
     return "bytes" if cost.get("factor") else "flops"
 
 

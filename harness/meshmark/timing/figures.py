@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from meshmark.core import statistics
 from meshmark.core.statistics import Estimate
+from meshmark.records.definition import TimingLine
 from meshmark.timing import rooflines as peaks
 from meshmark.timing.rooflines import Rooflines
 
+Timed = Literal["samples_s", "control_s", "launch_skew_s", "wire_s"]
+"""The fields of a timing line that have one time per call."""
 
-def figures_of(record: Mapping[str, Any], rooflines: Rooflines | None = None) -> dict[str, Any]:
+
+def figures_of(record: TimingLine, rooflines: Rooflines | None = None) -> dict[str, Any]:
     """The figures of one timing record from its samples; {} if it has none. The interval is over its samples and does
     not cover other processes."""
     samples = record["samples_s"]
@@ -37,7 +41,7 @@ def figures_of(record: Mapping[str, Any], rooflines: Rooflines | None = None) ->
     }
 
 
-def rates(record: Mapping[str, Any], seconds: float, rooflines: Rooflines | None = None) -> dict[str, Any]:
+def rates(record: TimingLine, seconds: float, rooflines: Rooflines | None = None) -> dict[str, Any]:
     """algbw, busbw (bytes/s), flops_per_s (all devices), intensity (FLOP/B) and moved_bytes (the least of one device);
     and for the ceiling that binds: `share`, `bound_by` (compute, memory or network) and `share_of` (its name). What
     does not apply is None, or ""."""
@@ -63,14 +67,14 @@ def rates(record: Mapping[str, Any], seconds: float, rooflines: Rooflines | None
     return found
 
 
-def by_process(records: Sequence[Mapping[str, Any]], samples: str = "samples_s") -> dict[int, float]:
+def by_process(records: Sequence[TimingLine], samples: Timed = "samples_s") -> dict[int, float]:
     """The figure of each process, in order: the median of its samples, in seconds. With several ranks, one launch of
     all ranks is a process."""
     found = {r["process"]: statistics.median(r[samples]).value for r in records if r.get(samples)}
     return dict(sorted(found.items()))
 
 
-def pooled(records: Sequence[Mapping[str, Any]]) -> Estimate | None:
+def pooled(records: Sequence[TimingLine]) -> Estimate | None:
     """The time of one case and cadence over its processes, in seconds: the median of the processes' medians.
 
     The process is the replicate. From six processes on there is a 95 percent interval, which is not corrected for other
@@ -92,7 +96,7 @@ TAILS = (0.1, 0.5, 0.9, 0.99)
 """The quantiles that are reported of each timing."""
 
 
-def tails(records: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+def tails(records: Sequence[TimingLine]) -> dict[str, float | None]:
     """p10_s, p50_s, p90_s and p99_s: the median over processes of each process's quantile, in seconds; p10_low_s,
     p10_high_s and so on are the ends of their intervals over processes.
 
@@ -121,14 +125,14 @@ def with_ends(name: str, time: Estimate | None) -> dict[str, float | None]:
 
 
 def ratios(
-    some: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], samples: str = "samples_s"
+    some: Sequence[TimingLine], others: Sequence[TimingLine], samples: Timed = "samples_s"
 ) -> list[float]:
     """The ratio of two cases' times in each process that timed both (see `ratios_by_process`)."""
     return list(ratios_by_process(some, others, samples).values())
 
 
 def ratios_by_process(
-    some: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], samples: str = "samples_s"
+    some: Sequence[TimingLine], others: Sequence[TimingLine], samples: Timed = "samples_s"
 ) -> dict[int, float]:
     """The ratio of two cases' times in each process that timed both: the Hodges-Lehmann estimate over its common
     rounds. `samples` names the samples of `some`."""

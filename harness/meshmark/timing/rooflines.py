@@ -23,10 +23,9 @@ measured (timing.ceilings) replace them, and texts name them as measured. Virtua
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -38,6 +37,8 @@ from meshmark.devices.projection import Fabric
 from meshmark.judge import theory
 from meshmark.operations import cases
 from meshmark.operations.base import Traffic
+from meshmark.records.definition import CeilingLine, TimingLine
+from meshmark.records.run_definition import Device, RunFacts
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,13 @@ class Rooflines:
 
     device_kind: str = ""
     virtual: bool = False
-    ceilings: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    devices: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    ceilings: Sequence[CeilingLine] = field(default_factory=tuple)
+    devices: Sequence[Device] = field(default_factory=tuple)
     """`id`, `process` and `coords` of each device, in the order in which meshes take them; () if not known."""
     _traffic: dict[str, tuple[Traffic, ...] | None] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any], ceilings: Iterable[Mapping[str, Any]]) -> Rooflines:
+    def of(cls, facts: RunFacts, ceilings: Iterable[CeilingLine]) -> Rooflines:
         """Make them from the facts of a run and its ceiling lines."""
         devices = tuple(d for d in facts.get("devices") or () if isinstance(d, dict))
         return cls(str(facts.get("device_kind")), bool(facts.get("virtual")), tuple(ceilings), devices)
@@ -74,11 +75,11 @@ class Rooflines:
         """The listed chip of this kind of device."""
         return chips.chip_of(self.device_kind)
 
-    def binding(self, record: Mapping[str, Any]) -> Ceiling | None:
+    def binding(self, record: TimingLine) -> Ceiling | None:
         """The ceiling that binds a timing record: the longest of the parts that are known; None if none is."""
         return max(self.roofline(record), key=lambda one: one.seconds, default=None)
 
-    def roofline(self, record: Mapping[str, Any]) -> list[Ceiling]:
+    def roofline(self, record: TimingLine) -> list[Ceiling]:
         """The known parts of a timing record's roofline; no part of zero seconds."""
         cost = record.get("cost") or {}
         parts = [self._network(record)]
@@ -88,7 +89,7 @@ class Rooflines:
 
     # Compute and memory ---------------------------------------------------------------------------------------
 
-    def _compute(self, record: Mapping[str, Any]) -> Ceiling | None:
+    def _compute(self, record: TimingLine) -> Ceiling | None:
         flops = (record.get("cost") or {}).get("flops", 0)
         peak = self.flops(record["dtype"], record.get("precision", ""), _devices(record)) if flops else None
         return Ceiling("compute", flops / peak[0], peak[1]) if peak else None
@@ -105,7 +106,7 @@ class Rooflines:
             else (self._together(found, devices), f"largest {dtype} matmul measured here")
         )
 
-    def _memory(self, record: Mapping[str, Any]) -> Ceiling | None:
+    def _memory(self, record: TimingLine) -> Ceiling | None:
         nbytes, devices = moved(record), _devices(record)
         peak = self.memory(devices)
         return Ceiling("memory", nbytes * devices / peak[0], peak[1]) if nbytes and peak else None
@@ -134,7 +135,7 @@ class Rooflines:
 
     # The network ----------------------------------------------------------------------------------------------
 
-    def _network(self, record: Mapping[str, Any]) -> Ceiling | None:
+    def _network(self, record: TimingLine) -> Ceiling | None:
         """The ceiling of the links. Virtual devices have none: their messages go through caches and share the cores, so
         no bandwidth of the machine bounds them."""
         if self.virtual:
@@ -154,7 +155,7 @@ class Rooflines:
         every = chip.links * chip.link_bandwidth / chip.devices_per_chip
         return Ceiling("network", bus / every, f"{chip.name}, all {chip.links} links, published")
 
-    def _fabric(self, record: Mapping[str, Any]) -> Fabric | None:
+    def _fabric(self, record: TimingLine) -> Fabric | None:
         """The links between the devices of a record's mesh; None if the record does not give enough."""
         chip = self.chip
         try:
@@ -192,7 +193,7 @@ class Rooflines:
         found = np.array(coordinates)
         return np.asarray(found - found.min(axis=0))
 
-    def _traffic_of(self, record: Mapping[str, Any]) -> tuple[Traffic, ...] | None:
+    def _traffic_of(self, record: TimingLine) -> tuple[Traffic, ...] | None:
         """The collectives that the record's case must run, by its operation's plan; None if it names none. A theory
         that is a function of moves or rules names no collectives, but bytes."""
         case = record.get("case", "")
@@ -205,13 +206,13 @@ class Rooflines:
         return self._traffic[case]
 
 
-def moved(record: Mapping[str, Any]) -> float:
+def moved(record: TimingLine) -> float:
     """Bytes that one device must read and write at least: its arguments and its results; 0 if they are not known."""
     parts = [record.get("argument_bytes"), record.get("output_bytes")]
     return float(sum(p for p in parts if isinstance(p, (int, float)))) if None not in parts else 0.0
 
 
-def intensity(record: Mapping[str, Any]) -> float | None:
+def intensity(record: TimingLine) -> float | None:
     """The arithmetic intensity of a timing record: the model's flops of one device over the bytes that it moves at
     least, in FLOP/B. None for a collective, or without flops or bytes."""
     cost, nbytes = record.get("cost") or {}, moved(record)
@@ -220,7 +221,7 @@ def intensity(record: Mapping[str, Any]) -> float | None:
     return float(cost["flops"] / _devices(record) / nbytes)
 
 
-def _devices(record: Mapping[str, Any]) -> int:
+def _devices(record: TimingLine) -> int:
     return int(record.get("devices") or 1)
 
 

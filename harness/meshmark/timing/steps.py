@@ -18,6 +18,7 @@ from meshmark.core.errors import BadInput
 from meshmark.core.text import number
 from meshmark.operations import cases
 from meshmark.operations.base import Plan
+from meshmark.records.definition import TimingLine
 from meshmark.records.reading import Records
 from meshmark.timing import figures
 from meshmark.timing.rooflines import Rooflines
@@ -35,7 +36,7 @@ def step_rows(records: Records) -> Iterator[dict[str, Any]]:
 
     A case whose values were not verified, or which the table does not have, is left out."""
     of = Rooflines.of(records.runs[0]["facts"], records.ceilings)
-    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    found: dict[tuple[str, str], list[TimingLine]] = {}
     for record in records.timings:
         if record["operation"] in STEPS and record["verdict"] == "pass" and record.get("verified") is True:
             found.setdefault((record["case"], record["cadence"]), []).append(record)
@@ -101,7 +102,7 @@ def sent(communication: Sequence[Any]) -> dict[str, float]:
     return dict(sorted(found.items()))
 
 
-def _memory(record: Mapping[str, Any]) -> float | None:
+def _memory(record: TimingLine) -> float | None:
     parts = [number(record.get(name)) for name in ("argument_bytes", "output_bytes", "temp_bytes")]
     return sum(parts) if all(map(math.isfinite, parts)) else None
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from meshmark.core import statistics
 from meshmark.core.statistics import Estimate
-from meshmark.core.text import counted, printable, text_table, text_tables
+from meshmark.core.text import counted, number, printable, text_table, text_tables
 from meshmark.operations.base import MODES
+from meshmark.records.definition import TimingLine
 from meshmark.records.reading import Records
 from meshmark.timing import derived, figures, orders, steps
 from meshmark.timing.cells import BASE, Cells, by_cell
@@ -64,11 +65,11 @@ def timing_rows(records: Records, tables: Mapping[str, orders.Ratios] | None = N
     return found
 
 
-def _row(own: Sequence[Mapping[str, Any]], cadence: str, of: Rooflines) -> dict[str, Any]:
+def _row(own: Sequence[TimingLine], cadence: str, of: Rooflines) -> dict[str, Any]:
     first = own[0]
     each = figures.by_process(own)
     time = figures.pooled(own)
-    row = {
+    row: dict[str, Any] = {
         name: first.get(name)
         for name in ("case", "operation", "variant", "mode", "mesh", "dtype", "size_bytes", "level")
     }
@@ -91,11 +92,15 @@ def _row(own: Sequence[Mapping[str, Any]], cadence: str, of: Rooflines) -> dict[
             row |= {"ranks": len(skew[1]), "slowest_rank": _slowest(skew[1])} | figures.with_ends(
                 "skew", skew[0]
             )
-        for name in ("launch_skew", "wire"):
-            if known := list(figures.by_process(own, f"{name}_s").values()):
-                row |= figures.with_ends(name, statistics.series_median(known))
-    for name in ("lower", "compile"):
-        known = [r[f"{name}_s"] for r in own if isinstance(r.get(f"{name}_s"), (int, float))]
+        apart: tuple[figures.Timed, ...] = ("launch_skew_s", "wire_s")
+        for what in apart:
+            if middles := list(figures.by_process(own, what).values()):
+                row |= figures.with_ends(what.removesuffix("_s"), statistics.series_median(middles))
+    for name, each_s in {
+        "lower": [r.get("lower_s") for r in own],
+        "compile": [r.get("compile_s") for r in own],
+    }.items():
+        known = [s for s in each_s if isinstance(s, (int, float))]
         row |= figures.with_ends(name, statistics.series_median(known) if known else None)
     for name in (
         *("collectives", "wire_bytes", "flops", "bytes_accessed"),
@@ -130,7 +135,7 @@ def _compared(ratios: Sequence[float], table: orders.Table) -> dict[str, Any]:
     }
 
 
-def _twins(own: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _twins(own: Sequence[TimingLine]) -> list[TimingLine]:
     """The records of the control of a case."""
     return [{**r, "samples_s": r["control_s"]} for r in own if r.get("control_s")]
 
@@ -259,7 +264,7 @@ def _modes(
                 yield f"control, {against} of {mode}: {_short(cell)}", control
 
 
-def _cells_of_mode(own: Sequence[Mapping[str, Any]], of: Rooflines) -> dict[str, str]:
+def _cells_of_mode(own: Sequence[TimingLine], of: Rooflines) -> dict[str, str]:
     """The cells of a row that are about one mode."""
     row = _row(own, "", of)
     width = half_width(row)
@@ -308,9 +313,9 @@ def _compiled(cells: Cells) -> Iterator[list[str]]:
     sent: dict[str, dict[str, str]] = {}
     for (cell, _), modes in cells.items():
         for mode, own in modes.items():
-            nbytes, number = own[0].get("wire_bytes"), own[0].get("collectives")
-            if nbytes is not None and number is not None:
-                told = f"{nbytes:.0f} B ({counted(number, 'collective')})"
+            nbytes, count = own[0].get("wire_bytes"), own[0].get("collectives")
+            if nbytes is not None and count is not None:
+                told = f"{number(nbytes):.0f} B ({counted(count, 'collective')})"
                 sent.setdefault(cell, {}).setdefault(mode, told)
     shown = [mode for mode in MODES if any(mode in modes for modes in sent.values())]
     if shown:
@@ -319,7 +324,7 @@ def _compiled(cells: Cells) -> Iterator[list[str]]:
             yield [_short(cell), *(told_by_mode.get(mode, "-") for mode in shown)]
 
 
-def _skew(own: Sequence[Mapping[str, Any]]) -> tuple[Estimate, list[int]] | None:
+def _skew(own: Sequence[TimingLine]) -> tuple[Estimate, list[int]] | None:
     """(difference of the ranks in seconds; number of positions at which each was the slowest) of a case that several
     ranks timed: the median over its launches, and their sum."""
     found = [record["skew"] for record in own if record.get("skew")]
@@ -376,9 +381,9 @@ def _remarks(records: Records, cells: Cells) -> Iterator[str]:
         )
     more: dict[tuple[str, str], tuple[float, str]] = {}
     for (cell, cadence), modes in cells.items():
-        sent = {mode: own[0].get("wire_bytes") or 0 for mode, own in modes.items()}
+        sent = {mode: number(own[0].get("wire_bytes") or 0) for mode, own in modes.items()}
         for mode, nbytes in sent.items() if cadence == "isolated" and sent.get(BASE) else ():
-            if nbytes > sent[BASE]:
+            if math.isfinite(nbytes) and nbytes > sent[BASE]:
                 key = (mode, cell.split("/")[0])
                 more[key] = max(more.get(key, (0.0, "")), (nbytes / sent[BASE], cell))
     for (mode, _), (factor, cell) in sorted(more.items(), key=lambda kv: -kv[1][0]):
