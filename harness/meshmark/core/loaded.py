@@ -158,6 +158,7 @@ def _compiled(file: str) -> Sources | None:
     return found
 
 
+@cache
 def _is_same_code(one: CodeType, other: CodeType) -> bool:
     """Whether two code objects are the same, apart from their line numbers."""
     return one is other or _content(one) == _content(other)

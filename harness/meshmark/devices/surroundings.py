@@ -137,6 +137,10 @@ PYTHONS = {"builtins", "collections", "functools", "types", "typing", "enum", "a
 """Those of them that are Python's own."""
 
 
+PLAIN = frozenset({type(None), bool, int, float, str, bytes, tuple, list, dict, set, frozenset})
+"""The types whose values run no function."""
+
+
 def unusual_settings() -> dict[str, str]:
     """The settings of JAX that are not the default ones, and the functions of NumPy and JAX that something else has
     replaced, by name; {} in a process with JAX's defaults. Texts have a bounded length and name no path."""
@@ -147,12 +151,12 @@ def unusual_settings() -> dict[str, str]:
 def replaced_functions() -> dict[str, str]:
     """The functions and methods of NumPy and JAX that something else has replaced, by name, with a description."""
 
-    homes = _homes("jax", "jaxlib", "numpy", "ml_dtypes")
+    homes, clean = _homes("jax", "jaxlib", "numpy", "ml_dtypes"), dict[int, type]()
     return {
         f"{place}.{name}": f"{PATCHED} by a function of {where}"
         for place in LOOKED_AT
         if place in sys.modules
-        for name, where in replaced(sys.modules[place], homes)
+        for name, where in replaced(sys.modules[place], homes, clean=clean)
     }
 
 
@@ -170,9 +174,9 @@ def judge_replaced(rooms: tuple[str, ...] = JUDGING) -> Iterator[tuple[str, str]
     """(name, why) of the functions and methods of the rooms that decide which are not their own: somebody replaced
     them. Those of the given rooms are compared with their sources too, because Python may have loaded another compiled
     file."""
-    homes = _homes("jax", "jaxlib", "numpy", "ml_dtypes", "meshmark")
+    homes, clean = _homes("jax", "jaxlib", "numpy", "ml_dtypes", "meshmark"), dict[int, type]()
     for name, module in _modules(DECIDING):
-        for one, where in replaced(module, homes, private=True):
+        for one, where in replaced(module, homes, private=True, clean=clean):
             if where not in TESTS_OWN:
                 yield f"{name}.{one}", f"replaced by a function of {where}"
     for name, operation in getattr(sys.modules.get("meshmark.operations"), "OPERATIONS", {}).items():
@@ -191,28 +195,47 @@ def _modules(rooms: tuple[str, ...]) -> list[tuple[str, ModuleType]]:
 
 
 def _homes(*packages: str) -> frozenset[Path]:
-    found = {
-        Path(str(sys.modules[name].__file__)).resolve().parent for name in packages if name in sys.modules
-    }
-    return frozenset(found | {Path(contextlib.__file__).resolve().parent})
+    return _directories(tuple(str(sys.modules[name].__file__) for name in packages if name in sys.modules))
 
 
-def replaced(module: ModuleType, homes: frozenset[Path], private: bool = False) -> Iterator[tuple[str, str]]:
+@cache
+def _directories(files: tuple[str, ...]) -> frozenset[Path]:
+    """The directories of these files, and that of Python's own library. The same object each time: `_inside` finds its
+    answers by it, and comparing paths costs more than the check."""
+    return frozenset(Path(file).resolve().parent for file in (*files, contextlib.__file__))
+
+
+def replaced(
+    module: ModuleType, homes: frozenset[Path], private: bool = False, clean: dict[int, type] | None = None
+) -> Iterator[tuple[str, str]]:
     """(name, file) of the functions of a module, and of the methods of the classes in it, that come from files outside
     of these directories, or from packages that are installed inside them. A function from outside that wraps one from
-    inside is listed."""
+    inside is listed.
+
+    clean: by id, the classes that were looked at before and have no such method, since many modules import the same
+    class; this call adds to it."""
+    clean = {} if clean is None else clean
     for name, value in list(vars(module).items()):
-        if name.startswith("__" if private else "_") or isinstance(value, ModuleType):
+        if type(value) in PLAIN or name.startswith("__" if private else "_"):
+            continue
+        if isinstance(value, ModuleType):
             continue
         if isinstance(value, type):
-            if value.__module__.partition(".")[0] in OWN_PACKAGES:
-                for own, method in list(vars(value).items()):
-                    if file := _foreign(method, homes, own in GENERATED):
-                        yield f"{name}.{own}", file
+            if id(value) not in clean and value.__module__.partition(".")[0] in OWN_PACKAGES:
+                found = list(_methods_from_outside(value, homes))
+                yield from ((f"{name}.{own}", file) for own, file in found)
+                if not found:
+                    clean[id(value)] = value
         elif file := _foreign(value, homes) or _borrowed(name, value):
             yield name, file
         elif callable(value) and not _is_of_known_type(value):
             yield name, type(value).__module__
+
+
+def _methods_from_outside(of: type, homes: frozenset[Path]) -> Iterator[tuple[str, str]]:
+    for name, method in list(vars(of).items()):
+        if type(method) not in PLAIN and (file := _foreign(method, homes, name in GENERATED)):
+            yield name, file
 
 
 def _foreign(value: object, homes: frozenset[Path], generated: bool = False) -> str:
