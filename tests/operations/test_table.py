@@ -279,3 +279,9 @@ def test_two_operations_of_one_name_are_refused():
     second = type("Second", (), {"name": "psum"})
     with pytest.raises(ValueError, match="and Second are both named 'psum'"):
         operations._by_name([psum, second])
+
+
+def test_every_profile_times_a_mesh_that_is_named():
+    steps = ("decoder", "staged_decoder")
+    timed = Selection("quick", operations=steps, meshes=("2x2x2",), timed=True)
+    assert {case.operation.name for case in cases.cases(timed, 8)} == set(steps)

@@ -172,3 +172,11 @@ def test_a_collective_cannot_be_left_out(case_id, planted):
     says = r"other branches|changes its bound|communicates differently|outside its loop|not counted"
     with patch.object(measure.lax, "fori_loop", fori_loop), pytest.raises(Wrong, match=says):
         measure.verify_stream(p, judge)
+
+
+@pytest.mark.parametrize("mode", ["auto", "explicit"])
+def test_a_pipeline_of_whole_arrays_has_a_stream(mode):
+    """Its first state is made of zeros: if it were shifted, a compiler would take that out of the stream's loop."""
+    case = cases.find(f"staged_decoder/stages=x,model=y/{mode}/2x4/float32/n16", 8)
+    judge = Judge(tuple(jax.devices()), 0)
+    assert measure.verify_stream(measure.prepare(case, jax.devices(), judge=judge), judge).compiled

@@ -92,7 +92,9 @@ class ConformanceWeights:
     def meshes(self, selection: Selection, num_devices: int) -> dict[MeshShape, int]:
         """Every factorization of the devices. Any other mesh that the selection names weighs 1."""
         weighted = meshes.weighted(num_devices, selection.processes)
-        return named_meshes(selection, weighted, otherwise=1) if selection.meshes else weighted
+        if not selection.meshes:
+            return weighted
+        return {mesh: weighted.get(mesh, 1) for mesh in map(meshes.parse_mesh, selection.meshes)}
 
     def mesh(self, operation: Operation, weight: int) -> int:
         """The standard profile takes all meshes for an operation that is judged everywhere."""
@@ -127,10 +129,12 @@ class TimingWeights:
 
     def meshes(self, selection: Selection, num_devices: int) -> dict[MeshShape, int]:
         """One axis over all devices is ordinary: bandwidth is quoted on it. Named meshes are ordinary too."""
+        if selection.meshes:
+            return dict.fromkeys(map(meshes.parse_mesh, selection.meshes), 0)
         weighted = meshes.weighted(num_devices, selection.processes)
         found = {mesh: weight + RARE_WEIGHT * (weight > 1) for mesh, weight in weighted.items()}
         found[MeshShape((num_devices,))] = 0
-        return named_meshes(selection, found, otherwise=0) if selection.meshes else found
+        return found
 
     def mesh(self, operation: Operation, weight: int) -> int:
         """The same for every operation."""
@@ -172,13 +176,6 @@ class TimingWeights:
         """Accept any size."""
         parse_size(size)
         return True
-
-
-def named_meshes(
-    selection: Selection, weighted: Mapping[MeshShape, int], otherwise: int
-) -> dict[MeshShape, int]:
-    """The meshes that a selection names, with weights. A mesh that is not in `weighted` weighs `otherwise`."""
-    return {mesh: weighted.get(mesh, otherwise) for mesh in map(meshes.parse_mesh, selection.meshes)}
 
 
 CONFORMANCE: Weights = ConformanceWeights()

@@ -78,16 +78,17 @@ def by_stage(weight, n):
     return weight.reshape(n, -1, *weight.shape[1:])
 
 
-def through_all_stages(x, own, *, n, shift, last, stage_axes=None, **how):
+def through_all_stages(x, own, *, start, n, shift, last, stage_axes=None, **how):
     """The same in a program of whole arrays, of the weights by stage. The state holds one micro-batch per stage along
-    its first dimension. `shift` moves it by one stage, and `last` takes the micro-batch that leaves the last stage."""
+    its first dimension. `start` is the state before the first step, of zeros: it is placed and not shifted, because a
+    compiler would send the zeros. `shift` moves a state by one stage, and `last` takes the micro-batch that leaves the
+    last stage."""
     stage = jax.vmap(lambda state, layers: blocks(state, layers, **how), spmd_axis_name=stage_axes)
 
     def tick(state, number):
         state = stage(shift(x[jnp.minimum(number, len(x) - 1)], state), own)
         return state, last(state)
 
-    start = shift(jnp.zeros_like(x[0]), jnp.zeros((n, *x.shape[1:]), x.dtype))
     _, out = lax.scan(tick, start, jnp.arange(len(x) + n - 1))
     return out[n - 1 :]
 
@@ -103,21 +104,24 @@ def auto_through(letters, stages, n, x, weights, **how):
     def last(state):
         return constrained(state[-1], batch, sequence, mesh=mesh)
 
+    start = constrained(jnp.zeros((n, *x.shape[1:]), x.dtype), stages, batch, sequence, mesh=mesh)
     own = tuple(by_stage(weight, n) for weight in weights)
-    return through_all_stages(x, own, n=n, shift=shift, last=last, **how)
+    return through_all_stages(x, own, start=start, n=n, shift=shift, last=last, **how)
 
 
 def explicit_through(letters, stages, n, x, weights, **how):
     """`through_all_stages` in explicit mode: shift and choice along the sharded stages have automatic axes."""
     batch, sequence = (dict(letters).get(letter) for letter in "bt")
-    shift = auto_axes(shifted, out_sharding=P(stages, batch, sequence, None))
+    spec = P(stages, batch, sequence, None)
+    shift = auto_axes(shifted, out_sharding=spec)
     last = auto_axes(lambda state: state[-1], out_sharding=P(batch, sequence, None))
     # Where there is one stage, the reshape puts the sharding of the layers on the second dimension.
     own = tuple(
         reshard(by_stage(weight, n), P(stages, None, *jax.typeof(weight).sharding.spec[1:]))
         for weight in weights
     )
-    return through_all_stages(x, own, n=n, shift=shift, last=last, stage_axes=stages, **how)
+    start = jnp.zeros((n, *x.shape[1:]), x.dtype, out_sharding=spec)
+    return through_all_stages(x, own, start=start, n=n, shift=shift, last=last, stage_axes=stages, **how)
 
 
 # The operations ---------------------------------------------------------------------------------------------------
