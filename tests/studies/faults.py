@@ -56,6 +56,7 @@ def load_families() -> None:
         "varying_results",
         "batches",
         "words",
+        "answers",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

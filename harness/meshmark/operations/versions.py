@@ -42,7 +42,7 @@ from meshmark.operations.programs.found.base import nonzero
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 27
+TABLE_VERSION = 28
 """The version of the table that the code describes. Run lines name it as `table`."""
 
 
@@ -194,6 +194,10 @@ def _matrices(argument: Argument) -> int:
 
 
 CHANGES: dict[int, TableChange] = {
+    28: TableChange(
+        "all_gather with its default type of result, small rules of what a call asks for, and pipelines of whole arrays"
+        " whose first state is placed and not shifted"
+    ),
     27: TableChange("the gradients of a pipeline's weights are added in each tick", plan=_with_sums_once),
     26: TableChange(
         "what changes of sharding, other moves, gradients of functions and collectives, transformed sums and forms of"

@@ -42,6 +42,8 @@ class AllGather(CollectiveOperation):
     """Every member gets all blocks, along an existing dimension (tiled) or stacked along a new one."""
 
     name = "all_gather"
+    copied: ClassVar[bool] = False
+    """Whether the result has one copy per member, side by side, also where all members have the same."""
     fills: ClassVar[tuple[str, ...]] = ("nan", "extreme")
     everywhere = True
     kind = "all-gather"
@@ -70,9 +72,9 @@ class AllGather(CollectiveOperation):
             out_shape[0] //= n
             out_shape.insert(dim, n)
             out_spec.insert(dim, None)
-        if variant.get("groups"):  # each group gathers different blocks, and their copies are adjacent
+        if variant.get("groups") or self.copied:  # groups gather different blocks; copies are adjacent
             where = 0 if tiled or dim else 1
-            members = len(interleaved(n)[0])
+            members = len(interleaved(n)[0]) if variant.get("groups") else n
             out_shape[sharded if tiled else dim] //= n // members
             out_shape[where] *= n
             out_spec[where] = axes
@@ -116,6 +118,32 @@ class AllGather(CollectiveOperation):
             return [(np.concatenate if tiled else np.stack)(blocks, axis=dim)] * len(blocks)
 
         return over_groups(gather, x, sizes, axes, in_spec, out_spec, groups)
+
+
+class AllGatherVarying(AllGather):
+    """`all_gather` as most programs call it, with the default `to="varying"`: the types don't say that all members have
+    the same, so each member's copy is a part of the result."""
+
+    name = "all_gather_varying"
+    copied = True
+    everywhere = False
+    timed: ClassVar[Mapping[str, int]] = {}
+
+    def choices(self, n: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        yield 0, {"dim": 0, "tiled": True}
+        yield 0, {"dim": 1, "tiled": True}
+        yield 0, {"dim": 1, "tiled": False}
+        yield 1, {"dim": 0, "tiled": False}
+        yield 1, {"dim": 3, "tiled": False}
+
+    def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
+        if mode in ("auto", "explicit", "pjit"):
+            return "one copy per device has no spelling in a global program"
+        return super().absent(mode, variant, mesh)
+
+    @staticmethod
+    def manual(x, *, axes, dim, tiled, groups):
+        return lax.all_gather(x, axes, axis=dim, tiled=tiled)
 
 
 class PsumScatter(CollectiveOperation):

@@ -15,6 +15,7 @@ import jax
 
 from meshmark.operations.programs.forms.base import ProgramForm, at, over
 from meshmark.operations.programs.small_rules.arrays import RULES_OF_ARRAYS
+from meshmark.operations.programs.small_rules.asked import RULES_OF_WHAT_IS_ASKED
 from meshmark.operations.programs.small_rules.axes import RULES_OF_AXES
 from meshmark.operations.programs.small_rules.batches import RULES_OF_BATCHES
 from meshmark.operations.programs.small_rules.calls import RULES_OF_CALLS
@@ -31,12 +32,14 @@ from meshmark.operations.programs.small_rules.methods import RULES_OF_METHODS
 from meshmark.operations.programs.small_rules.numbers import RULES_OF_NUMBERS
 from meshmark.operations.programs.small_rules.precision import RULES_OF_PRECISION
 from meshmark.operations.programs.small_rules.programs import RULES_OF_PROGRAMS
+from meshmark.operations.programs.small_rules.promised import RULES_OF_PROMISES
 from meshmark.operations.programs.small_rules.puts import RULES_OF_PUTS
 from meshmark.operations.programs.small_rules.refusal import RULES_OF_REFUSAL
 from meshmark.operations.programs.small_rules.regions import RULES_OF_REGIONS
 from meshmark.operations.programs.small_rules.results import RULES_OF_RESULTS
 from meshmark.operations.programs.small_rules.sizes import RULES_OF_SIZES
 from meshmark.operations.programs.small_rules.slopes import RULES_OF_SLOPES
+from meshmark.operations.programs.small_rules.spelled import RULES_OF_SPELLINGS
 from meshmark.operations.programs.small_rules.storage import RULES_OF_STORAGE
 from meshmark.operations.programs.small_rules.types import RULES_OF_TYPES
 from meshmark.operations.programs.small_rules.uses import RULES_OF_USES
@@ -71,6 +74,9 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_WORDS,
     **RULES_OF_GROUPS,
     **RULES_OF_SIZES,
+    **RULES_OF_WHAT_IS_ASKED,
+    **RULES_OF_SPELLINGS,
+    **RULES_OF_PROMISES,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
