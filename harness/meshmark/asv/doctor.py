@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds known pitfalls of asv by reading benchmark files and configurations. It imports and runs none of them.
 
-meshmark.asv.pitfalls lists the pitfalls, and meshmark.asv.sources finds those in Python. A line of Python or of a
-script with the comment `asv-doctor: ok` is accepted.
+meshmark.asv.pitfalls lists the pitfalls, and meshmark.asv.sources finds those in Python. A line of Python, of a
+script or of a configuration with the comment `asv-doctor: ok` is accepted.
 """
 
 from __future__ import annotations
@@ -139,6 +139,11 @@ def _strip_comments(text: str) -> str:
 
 
 def _configuration(path: Path) -> Iterator[Pitfall]:
+    accepted = {n for n, text in enumerate(read_text(path).splitlines(), 1) if ACCEPTED.search(text)}
+    yield from (found for found in _settings(path) if found.line not in accepted)
+
+
+def _settings(path: Path) -> Iterator[Pitfall]:
     settings, lines = load_configuration(path), _strip_comments(read_text(path)).splitlines()
 
     def line(key: str) -> int:

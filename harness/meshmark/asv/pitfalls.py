@@ -71,8 +71,8 @@ PITFALLS = {
 }
 """(reason, correction) by name."""
 
-ACCEPTED = re.compile(r"#.*asv-doctor:\s*ok\b")
-"""A line of Python or of a script with this comment is accepted."""
+ACCEPTED = re.compile(r"(#|//).*asv-doctor:\s*ok\b")
+"""A line of Python, of a script or of a configuration with this comment is accepted."""
 
 MOST = 1_000_000
 """The most bytes of a file that is read."""
