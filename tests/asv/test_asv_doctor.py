@@ -222,7 +222,9 @@ def test_clean_configuration(tmp_path):
     )
     assert examine(path) == []
     forked = json.dumps(CONFIGURATION | {"launch_method": "forkserver"}, indent=1)
-    path.write_text(forked.replace('"forkserver",', '"forkserver",  // nothing starts a backend; asv-doctor: ok'))
+    path.write_text(
+        forked.replace('"forkserver",', '"forkserver",  // nothing starts a backend; asv-doctor: ok')
+    )
     assert examine(path) == []
 
 
