@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures overlap, message rate, donation and transfers, by the definitions of the OSU and Intel MPI benchmarks.
+"""Measures overlap, message rate, donation, payloads and transfers, by the definitions of the OSU and Intel MPI
+benchmarks.
 
     python -m tests.studies.concurrent [--processes 6] [--seconds 0.3] [--bytes 1048576] [--markdown FILE]
+    python -m tests.studies.concurrent --transfers [--processes 6]      # sizes up to a quarter of the free memory
 
 Every program is compiled ahead of time, and its result is compared with NumPy before it is timed. A call is blocked on.
 Each fresh process gives the median of each program, with all programs in turns in random order. The table has the
@@ -15,7 +17,10 @@ median over processes with its interval, and these figures:
 - rate: psums of 8 bytes per device in one program: one, sixteen without and sixteen with a dependence, and two over
   different axes; messages per second.
 - donated: x = f(x) with the input donated and not.
-- host: an array to the devices and back.
+- payload: psum and all_gather of the same bytes, contiguous, transposed, every second row, and every second column of
+  an array. XLA has no strided messages: the program first makes the payload contiguous.
+- host: an array to the devices and back. `--transfers` does this alone, with sizes from 4 KiB by factors of eight up to
+  what fits into a quarter of the free memory, and names the first size that does not fit.
 
 These programs are not in the case table: they have no verdict, level or record. Six processes take about a minute on a
 quiet machine.
@@ -134,6 +139,32 @@ def programs(nbytes: int) -> Programs:
     wanted = [cube.sum(axis=0, keepdims=True), (cube + 1).sum(axis=1, keepdims=True)]
     add("rate: two axes", mapped(axes, P("x", "y"), (P(None, "y"), P("x")), grid), [g], wanted)
 
+    half = max(8, int((nbytes // 4) ** 0.5) // 8 * 8)  # each payload has half * half numbers
+    wide = rng.integers(-8, 8, (n, 2 * half, 2 * half)).astype(np.float32)
+    blocks = put(line, wide, P("x"))
+    forms: dict[str, Callable[[Any], Any]] = {
+        "contiguous": lambda v: v[:, : half // 2],
+        "transposed": lambda v: v[:, : half // 2].swapaxes(1, 2),
+        "every second row": lambda v: v[:, :half:2],
+        "every second column": lambda v: v[:, :half, ::2],
+    }
+    for name, form in forms.items():
+        shown = form(wide)
+        add(
+            f"payload: psum, {name}",
+            mapped(lambda v, form=form: lax.psum(form(v), "x"), P("x"), P()),
+            [blocks],
+            [shown.sum(axis=0, keepdims=True)],
+        )
+        add(
+            f"payload: all_gather, {name}",
+            mapped(
+                lambda v, form=form: lax.all_gather(form(v), "x", tiled=True, to="invarying"), P("x"), P()
+            ),
+            [blocks],
+            [shown],
+        )
+
     for name, donated in (("donated: no", ()), ("donated: yes", (0,))):
         step = jax.jit(lambda v: v + 1, donate_argnums=donated).lower(x).compile()
         state = [jax.block_until_ready(jnp.copy(x))]
@@ -171,6 +202,61 @@ def one_process(nbytes: int, seconds: float, number: int) -> dict[str, float]:
             samples[name].append(perf_counter() - start)
             del outputs
     return {name: statistics.median(own).value for name, own in samples.items()}
+
+
+def transfers(seconds: float) -> dict[str, float]:
+    """Seconds of one transfer to the devices and of one back, by name with the bytes of the whole array; 0 for the
+    first size of which host, devices and a copy would not fit into a quarter of the free memory."""
+    import jax
+    import jax.numpy as jnp
+
+    devices = jax.devices()
+    place = jax.NamedSharding(jax.sharding.Mesh(np.array(devices), ("x",)), jax.P("x"))
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 4
+    found: dict[str, float] = {}
+    nbytes = 2**12
+    while 4 * nbytes <= free:
+        message = np.arange(nbytes // 4, dtype=np.int32)
+        there = jax.block_until_ready(jax.device_put(message, place))
+        fresh = jax.jit(jnp.copy).lower(there).compile()
+        np.testing.assert_array_equal(jax.device_get(fresh(there)), message)
+
+        def put(message: np.ndarray = message) -> Any:
+            return jax.block_until_ready(jax.device_put(message, place))
+
+        samples: dict[str, list[float]] = {"to the devices": [], "back": []}
+        until = perf_counter() + seconds
+        while perf_counter() < until or len(samples["back"]) < 5:
+            start = perf_counter()
+            outputs = put()
+            samples["to the devices"].append(perf_counter() - start)
+            del outputs
+            own = jax.block_until_ready(
+                fresh(there)
+            )  # JAX keeps the host's copy of an array that was fetched
+            start = perf_counter()
+            outputs = jax.device_get(own)
+            samples["back"].append(perf_counter() - start)
+            del outputs, own
+        found |= {f"{name}, {nbytes} B": statistics.median(s).value for name, s in samples.items()}
+        nbytes *= 8
+    return found | {f"does not fit, {nbytes} B": 0.0}
+
+
+def transfer_table(found: list[dict[str, float]]) -> list[str]:
+    """The Markdown table of transfers, of the sizes that every process had."""
+    shared = [name for name in found[0] if all(name in one for one in found)]
+    lines = [f"{len(found)} processes.", "", "| transfer | us | GB/s |", "|---|---|---|"]
+    for name in shared:
+        what, _, size = name.rpartition(", ")
+        if not found[0][name]:
+            lines.append(f"| {what} | {size} | |")
+            continue
+        seen = statistics.median([one[name] for one in found])
+        ends = f" ({seen.low * 1e6:.0f} to {seen.high * 1e6:.0f})" if len(found) > 5 else " (single run)"
+        rate = int(size.split()[0]) / seen.value / 1e9
+        lines.append(f"| {what}, {size} | {seen.value * 1e6:.0f}{ends} | {rate:.2f} |")
+    return lines
 
 
 def osu(communication: float, computation: float, both: float) -> float:
@@ -220,15 +306,22 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.3, help="time of each program in each process")
     parser.add_argument("--bytes", type=int, default=2**20, help="of a message, per device")
     parser.add_argument("--markdown", type=Path, help="write the tables to this file")
+    parser.add_argument("--transfers", action="store_true", help="only transfers, by size")
     parser.add_argument("--process", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.process is not None:
-        print("CONCURRENT " + json.dumps(one_process(options.bytes, options.seconds, options.process)))
+        made = (
+            transfers(options.seconds)
+            if options.transfers
+            else one_process(options.bytes, options.seconds, options.process)
+        )
+        print("CONCURRENT " + json.dumps(made))
         return 0
     found = []
     for number in range(options.processes):
         command = [sys.executable, "-m", "tests.studies.concurrent", "--process", str(number)]
         command += ["--seconds", str(options.seconds), "--bytes", str(options.bytes)]
+        command += ["--transfers"] * options.transfers
         environment = {"JAX_NUM_CPU_DEVICES": "8", **os.environ, "PYTHONPATH": IMPORTS}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         said = [x for x in done.stdout.splitlines() if x.startswith("CONCURRENT ")]
@@ -236,7 +329,7 @@ def main() -> int:
             raise SystemExit(f"process {number} failed:\n{done.stderr[-3000:]}")
         found.append(json.loads(said[-1].removeprefix("CONCURRENT ")))
         print(f"process {number + 1} of {options.processes}", file=sys.stderr, flush=True)
-    lines = table(found, options.bytes)
+    lines = transfer_table(found) if options.transfers else table(found, options.bytes)
     print("\n".join(lines))
     if options.markdown:
         options.markdown.write_text("\n".join(lines) + "\n")
