@@ -186,7 +186,7 @@ def _reduced_dimensions(line, grid):
             REDUCTIONS, (0, 1, -1, (0, 1), (-1, 1), None), (False, True)
         ):
             if name == "median" and axis != 1:
-                continue  # it sorts, which no release does along a sharded dimension
+                continue  # it sorts, which is refused along a sharded dimension
             seen = []
             f = getattr(jnp, name)
             jax.eval_shape(
