@@ -33,6 +33,7 @@ from meshmark.operations import versions as table_versions
 from meshmark.operations.versions import TableError
 from meshmark.records import run_line
 from meshmark.records.reading import Judged, Records
+from meshmark.records.run_definition import RunFacts
 
 
 @dataclass(frozen=True)
@@ -297,7 +298,7 @@ IDENTITY = ("backend", "device_kind", "num_devices", "topology", "layout")
 processes (as meshmark.records.run_line has it)."""
 
 
-def shared_environment(files: Sequence[Records]) -> Mapping[str, Any]:
+def shared_environment(files: Sequence[Records]) -> RunFacts:
     """The facts that these records share; LevelError if they have none, or differ in one that a level depends on."""
     runs = [run for file in files for run in file.runs]
     if not runs:
@@ -326,5 +327,4 @@ def shared_environment(files: Sequence[Records]) -> Mapping[str, Any]:
                     f"the runs differ in {name} ({str(identities[0][name])[:60]!a} and {str(value)[:60]!a}): make"
                     " one statement per environment"
                 )
-    found: Mapping[str, Any] = runs[0]["facts"]
-    return found
+    return runs[0]["facts"]

@@ -12,13 +12,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TypedDict
 
 from meshmark.core.hlo import Collective, wire_bytes
 from meshmark.judge import communication
 from meshmark.operations.cases import Case
+from meshmark.records.run_definition import RunFacts
+from meshmark.records.shared import Number, RecordedCollective
 
 _GROUPS, _PAIRS = re.compile(r"(\d{1,7})x(\d{1,7})"), re.compile(r"(\d{1,7}) pairs")
 
@@ -31,7 +33,15 @@ SHARE = 0.25
 MOST_MEMBERS = 1 << 20
 
 
-def find_impossible_traffic(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
+class Traffic(TypedDict, total=False):
+    """What a line says of the collectives of a program."""
+
+    collectives: list[RecordedCollective]
+    wire_bytes: Number
+    excess_bytes: Number
+
+
+def find_impossible_traffic(case: Case, record: Traffic, facts: RunFacts) -> Iterator[str]:
     """Yields what is impossible in the line of a passing communication check."""
     if "collectives" not in record or "wire_bytes" not in record:
         yield "passes its communication check without `collectives` and `wire_bytes`"
@@ -48,17 +58,11 @@ def find_impossible_traffic(case: Case, record: Mapping[str, Any], facts: Mappin
         yield f"has a collective over {max(too_large)} devices on a mesh of {case.mesh.size}"
         return
     wire = sum(map(wire_bytes, known))
-    if not _is_number(record["wire_bytes"]) or not math.isclose(
-        wire, record["wire_bytes"], rel_tol=1e-9, abs_tol=1e-9
-    ):
+    if not _is_near(record["wire_bytes"], wire):
         yield f"wire_bytes {record['wire_bytes']} are not those of its collectives, {wire:g}"
     excess, own = record.get("excess_bytes"), communication.spelled_bytes(case)
     beyond = wire - (own or 0.0)
-    if (
-        own is not None
-        and excess is not None
-        and not math.isclose(excess, beyond, rel_tol=1e-9, abs_tol=1e-9)
-    ):
+    if own is not None and excess is not None and not _is_near(excess, beyond):
         yield f"excess_bytes {excess} are not those of its collectives, {beyond:g}"
     if case.mode in communication.SPELLED:
         if case.plan.traffic is not None:
@@ -95,7 +99,7 @@ def _stays(case: Case) -> bool:
     return case.plan.traffic is not None and not any(a != b for t in permuted for a, b in t.groups)
 
 
-def _collective(record: Mapping[str, Any], step: int) -> Collective | None:
+def _collective(record: RecordedCollective, step: int) -> Collective | None:
     """A collective with groups of the recorded shape; each pair goes from i to i + step. None if the text is not a
     shape."""
     kind, shape, trips = record["kind"], record["groups"], record["trips"]
@@ -113,7 +117,7 @@ def _collective(record: Mapping[str, Any], step: int) -> Collective | None:
     return Collective(kind, record["bytes"], "", ((0,) * size,) * number, (), trips)
 
 
-def with_members(record: Mapping[str, Any]) -> Collective | None:
+def with_members(record: RecordedCollective) -> Collective | None:
     """A collective whose groups have as many members as the record says; None if the text is not a shape."""
     found = _collective(record, 1)
     if found is None or _members(found) > MOST_MEMBERS:
@@ -159,5 +163,6 @@ def _spelled(case: Case, found: Sequence[Collective], backend: str) -> Iterator[
         yield f"has {kind} of {payload} B over groups of {size}, which is not in its contract"
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+def _is_near(said: object, counted: float) -> bool:
+    """Whether a recorded number is the counted one. The texts `inf` and `nan` are no such number."""
+    return isinstance(said, (int, float)) and math.isclose(said, counted, rel_tol=1e-9, abs_tol=1e-9)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 from meshmark import __version__
 from meshmark.core import meshes
@@ -18,6 +17,8 @@ from meshmark.operations.selection import CAPABILITIES, Selection, SelectionErro
 from meshmark.operations.versions import Table, TableError
 from meshmark.publish.review import AS_WRITTEN, Review
 from meshmark.records import run_line
+from meshmark.records.definition import ConformanceLine, TimingLine
+from meshmark.records.run_definition import RunFacts, RunLine
 
 MOST_SOUGHT = 2000
 """The most cases outside the profile `full` that are looked up one by one."""
@@ -35,7 +36,7 @@ def _full(devices: int, processes: int, timed: bool, operations: tuple[str, ...]
 class Lookup:
     """Finds cases of today's table by id, for the devices and processes of a run."""
 
-    def __init__(self, facts: Mapping[str, Any], timed: bool, operations: set[str]) -> None:
+    def __init__(self, facts: RunFacts, timed: bool, operations: set[str]) -> None:
         """Start with the profile `full` of these operations, with every capability."""
         self.devices = min(facts["num_devices"], levels.MOST_DEVICES)
         self.processes = min(run_line.processes(facts), self.devices)
@@ -56,7 +57,7 @@ class Lookup:
         return self._cases.get(name)
 
 
-def table_of(run: Mapping[str, Any]) -> Table | None:
+def table_of(run: RunLine) -> Table | None:
     """The table in the version that a run line names; None if this suite does not know the version."""
     try:
         return versions.as_of(run_line.table_version(run))
@@ -64,7 +65,7 @@ def table_of(run: Mapping[str, Any]) -> Table | None:
         return None
 
 
-def version_problem(run: Mapping[str, Any]) -> str:
+def version_problem(run: RunLine) -> str:
     """Why a run can't be checked against the table; "" if it can."""
     try:
         versions.as_of(run_line.table_version(run))
@@ -73,7 +74,7 @@ def version_problem(run: Mapping[str, Any]) -> str:
     return ""
 
 
-def plan_of(case: Case, run: Mapping[str, Any]) -> Plan:
+def plan_of(case: Case, run: RunLine) -> Plan:
     """The plan of a case in the run's version of the table; today's if this suite does not know the version."""
     table = table_of(run)
     return case.plan if table is None else table.plan(case)
@@ -82,9 +83,9 @@ def plan_of(case: Case, run: Mapping[str, Any]) -> Plan:
 def agrees(
     name: str,
     number: int,
-    record: Mapping[str, Any],
+    record: ConformanceLine | TimingLine,
     case: Case | None,
-    run: Mapping[str, Any],
+    run: RunLine,
     review: Review,
 ) -> bool:
     """Whether the run's version of the table has the case, with the level and size of the record. If the version is
@@ -102,28 +103,35 @@ def agrees(
             review.notes += [] if note in review.notes else [note]
         return False
     entry = table.entry(case)
-    for what, value in (("level", entry.level), ("size_bytes", entry.size_bytes)):
-        if record[what] != value:
-            text = f"{what} of {record['case']} is {value} in the table, not {record[what]}: {AS_WRITTEN}"
+    for what, value, said in (
+        ("level", entry.level, record["level"]),
+        ("size_bytes", entry.size_bytes, record["size_bytes"]),
+    ):
+        if said != value:
+            text = f"{what} of {record['case']} is {value} in the table, not {said}: {AS_WRITTEN}"
             review.complain(name, text, number, "level or size")
     return True
 
 
-def wrong_costs(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
+def wrong_costs(record: TimingLine, case: Case, run: RunLine) -> Iterator[str]:
     """Yields where the cost of a timing differs from the run's version of the table."""
     table = table_of(run)
     if table is None:
         return
-    cost = table.entry(case).cost
-    for what, value in (("flops", cost.flops), ("nbytes", cost.nbytes), ("factor", cost.factor)):
-        if not math.isclose(record["cost"][what], value, rel_tol=1e-9):
-            yield f"cost {what} is {value} in the table, not {record['cost'][what]}: {AS_WRITTEN}"
+    cost, told = table.entry(case).cost, record["cost"]
+    for what, value, said in (
+        ("flops", cost.flops, told["flops"]),
+        ("nbytes", cost.nbytes, told["nbytes"]),
+        ("factor", cost.factor, told["factor"]),
+    ):
+        if not math.isclose(said, value, rel_tol=1e-9):
+            yield f"cost {what} is {value} in the table, not {said}: {AS_WRITTEN}"
     if record["devices"] != case.mesh.size:
         yield f"{record['devices']} devices on a mesh of {case.mesh.size}: {AS_WRITTEN}"
 
 
 def untimed_modes(
-    lines: Sequence[tuple[int, Mapping[str, Any]]], runs: Mapping[str, Mapping[str, Any]]
+    lines: Sequence[tuple[int, TimingLine]], runs: Mapping[str, RunLine]
 ) -> Iterator[tuple[int, str]]:
     """(line, problem) of cells for which a run timed only some modes. A mode that could not be timed still has a line,
     which says why."""
@@ -156,7 +164,7 @@ def _is_spelled(operation: str, variant: str, mode: str, mesh: str) -> bool:
     return bool(own) and found.absent(mode, own[0], shape) is None
 
 
-def compiles_as_today(case: Case | None, run: Mapping[str, Any]) -> bool:
+def compiles_as_today(case: Case | None, run: RunLine) -> bool:
     """Whether the case compiles to the same program as in today's table, so that the committed counters apply."""
     table = table_of(run)
     return case is None or (table is not None and table.compiles_as_today(case))

@@ -20,7 +20,9 @@ from meshmark.core.meshes import parse_mesh
 from meshmark.publish.review import AS_WRITTEN, Entry
 from meshmark.ranks import rank_timing
 from meshmark.records import run_line
-from meshmark.records.shared import CADENCES
+from meshmark.records.definition import CeilingLine, ConformanceLine, TimingLine
+from meshmark.records.run_definition import RunLine, TimingSettings
+from meshmark.records.shared import CADENCES, RecordedCollective
 from meshmark.timing.ceilings import (
     COPIES,
     COPY_BYTES,
@@ -82,7 +84,7 @@ APART = 10.0
 _SHAPE = re.compile(r"(\d{1,6})x(\d{1,6})|(\d{1,6}) pairs")
 
 
-def of_file(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+def of_file(lines: Sequence[Entry], runs: Mapping[str, RunLine]) -> Iterator[tuple[int, str]]:
     """(line, problem) of one file."""
     programs: dict[tuple[str, str], tuple[int, dict[str, str]]] = {}
     kinds: dict[str, set[str]] = {}
@@ -90,23 +92,22 @@ def of_file(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> It
         kinds.setdefault(record["run"], set()).add(record["kind"])
     compares = any("comparison" in own for own in kinds.values())
     for number, record in lines:
-        kind = record["kind"]
         if "so_far" in record:
             yield number, f"has a seal (`so_far`), which no published line has: {AS_WRITTEN}"
-        if kind == "run":
+        if record["kind"] == "run":
             yield from ((number, f"{t}: {AS_WRITTEN}") for t in of_run(record, kinds[record["run"]]))
             if "environment" in record and not compares:
                 yield number, f"is a side of a comparison, and its file compares nothing: {AS_WRITTEN}"
-        elif kind == "conformance":
+        elif record["kind"] == "conformance":
             found = (of_check(record), of_workspace(record, runs[record["run"]]))
             yield from ((number, f"{record['case']}: {t}: {AS_WRITTEN}") for t in chain.from_iterable(found))
-        elif kind == "ceiling":
+        elif record["kind"] == "ceiling":
             told = of_ceiling(record, runs[record["run"]])
             yield from ((number, f"{record['name']}: {t}: {AS_WRITTEN}") for t in told)
-        elif kind == "schedule" and kinds[record["run"]] & {"conformance", "timing"}:
+        elif record["kind"] == "schedule" and kinds[record["run"]] & {"conformance", "timing"}:
             text = "is the schedule of a program, and its run judges or times programs"
             yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
-        elif kind == "timing" and record["verdict"] == "pass":
+        elif record["kind"] == "timing" and record["verdict"] == "pass":
             run = runs[record["run"]]
             every = (of_timing(record, run), of_device_times(record, run), of_workspace(record, run))
             yield from ((number, f"{record['case']}: {t}: {AS_WRITTEN}") for t in chain.from_iterable(every))
@@ -119,7 +120,7 @@ def of_file(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> It
     yield from _cells(lines, runs)
 
 
-def of_run(run: Mapping[str, Any], kinds: set[str]) -> Iterator[str]:
+def of_run(run: RunLine, kinds: set[str]) -> Iterator[str]:
     """Yields contradictions in a run line on devices. kinds: the kinds of the run's lines."""
     facts, selection = run["facts"], run.get("selection") or {}
     if facts.get("topology"):
@@ -179,7 +180,7 @@ def of_run(run: Mapping[str, Any], kinds: set[str]) -> Iterator[str]:
         yield f"GPUs of one process with the ids {str(ids)[:60]}, which JAX does not give"
 
 
-def of_settings(timing: Mapping[str, Any], closes: bool, processes: int) -> Iterator[str]:
+def of_settings(timing: TimingSettings, closes: bool, processes: int) -> Iterator[str]:
     """Yields what is wrong with the sampling settings of a timing run of this number of processes. closes: whether its
     version closes its files."""
     if lacking := [name for name in ("cadences", "seconds", "least", "most") if name not in timing]:
@@ -201,7 +202,7 @@ def of_settings(timing: Mapping[str, Any], closes: bool, processes: int) -> Iter
         yield f"takes {timing['least']} to {timing['most']} samples, and its version {least} to {most}"
 
 
-def of_workspace(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
+def of_workspace(record: ConformanceLine | TimingLine, run: RunLine) -> Iterator[str]:
     """Yields what is impossible in the scratch memory of a GPU library (`workspace_bytes`)."""
     if "workspace_bytes" not in record:
         return
@@ -210,7 +211,7 @@ def of_workspace(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[
         yield f"`workspace_bytes` is {asked}, of {held} B on {backend[:20]}"
 
 
-def of_device_times(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
+def of_device_times(record: TimingLine, run: RunLine) -> Iterator[str]:
     """Yields what is impossible in the times of devices. Each call is traced once, on every device."""
     if record["cadence"] != "device":
         return
@@ -227,17 +228,16 @@ def of_device_times(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterat
         yield f"{len(samples)} calls were traced, and the run traces {asked['least']}"
     if record.get("calls", 1) != 1:
         yield f"{record['calls']} calls per sample of device times, which is 1"
-    for name in ("launch_skew_s", "wire_s"):
-        own = record.get(name)
-        if own is not None and len(own) != len(samples):
-            yield f"`{name}` has {len(own)} calls of {len(samples)}"
-        if own is None and record["devices"] > 1:
+    for name, calls in (("launch_skew_s", record.get("launch_skew_s")), ("wire_s", record.get("wire_s"))):
+        if calls is not None and len(calls) != len(samples):
+            yield f"`{name}` has {len(calls)} calls of {len(samples)}"
+        if calls is None and record["devices"] > 1:
             yield f"is on {record['devices']} devices, and has no `{name}`"
     if record["devices"] == 1 and any(record.get("launch_skew_s", ())):
         yield "one device starts alone, and its `launch_skew_s` is not 0"
 
 
-def of_check(record: Mapping[str, Any]) -> Iterator[str]:
+def of_check(record: ConformanceLine) -> Iterator[str]:
     """Yields contradictions within the line of a check."""
     if record["verdict"] == "not_run" and "@" not in record["case"]:
         yield "was not run, and the run is on devices"
@@ -259,7 +259,7 @@ def of_check(record: Mapping[str, Any]) -> Iterator[str]:
         yield f"sends {sent:g} B, and {excess:g} B more than it must"
 
 
-def of_collectives(found: Sequence[Mapping[str, Any]], sent: Any, devices: int) -> Iterator[str]:
+def of_collectives(found: Sequence[RecordedCollective], sent: Any, devices: int) -> Iterator[str]:
     """Yields what is impossible in the collectives of a program on this many devices, or in its wire bytes."""
     low = high = 0.0
     for one in found:
@@ -289,7 +289,7 @@ KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all
 """The collectives of HLO that move data."""
 
 
-def of_ceiling(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
+def of_ceiling(record: CeilingLine, run: RunLine) -> Iterator[str]:
     """Yields contradictions within the line of a ceiling. Shares of all programs are of its rate, so its work must be
     that of the suite: every version that closes its files copies the same bytes."""
     name, samples, facts = record["name"], record["samples_s"], run["facts"]
@@ -324,7 +324,7 @@ def of_ceiling(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[st
         )
 
 
-def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
+def of_timing(record: TimingLine, run: RunLine) -> Iterator[str]:
     """Yields contradictions within the line of a passing timing."""
     if record["reason"]:
         yield f"passes, and gives a reason, {record['reason'][:60]!a}"
@@ -359,7 +359,7 @@ def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str
             yield f"its control, the same program, takes {ratio:.3g} times as long"
 
 
-def _cells(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+def _cells(lines: Sequence[Entry], runs: Mapping[str, RunLine]) -> Iterator[tuple[int, str]]:
     """Checks that the work of a timed cell took no longer than its last line says."""
     cell: tuple[str, ...] = ()
     took, last, open_at = 0.0, 0, 0

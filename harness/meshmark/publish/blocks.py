@@ -9,15 +9,15 @@ most of the time between two samples is waiting for other ranks, which says noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from meshmark.core import blocks
 from meshmark.publish.rounds import EQUAL, TAKEN, Line
 from meshmark.records import run_line
+from meshmark.records.run_definition import RunLine
 
 
-def of_cell(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+def of_cell(found: Sequence[Line], run: RunLine) -> Iterator[tuple[int, str]]:
     """(line, what can't be) of the lines of one cell, cadence and process, with equally many samples on each rank."""
     first, timing = found[0][0], run["timing"]
     number, size = len(found[0][1]["samples_s"]), run_line.processes(run["facts"])
@@ -29,7 +29,7 @@ def of_cell(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[int
             return
         for series, samples in zip(by_rank, ranks, strict=True):
             series.append((samples, record.get("calls", 1)))
-    budget = timing["seconds"] * len(found)
+    budget = (timing["seconds"] or 0.0) * len(found)
     reached, last = {max(1, int(timing["least"]))}, 0
     while reached:
         if number in reached and 0 in _next(by_rank, number, budget, timing["most"]):

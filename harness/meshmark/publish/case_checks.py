@@ -23,26 +23,28 @@ from meshmark.publish import (
     plausible,
 )
 from meshmark.publish.against_table import Lookup
-from meshmark.publish.review import AS_WRITTEN, Entry, Review
+from meshmark.publish.review import AS_WRITTEN, CaseEntry, Entry, Review
 from meshmark.publish.workload import Answered, Workload
 from meshmark.records import run_line
+from meshmark.records.definition import ConformanceLine
+from meshmark.records.run_definition import RunFacts, RunLine
 
 
 def check_heads(name: str, lines: Sequence[Entry], review: Review) -> None:
     """Check that the case id agrees with the fields that repeat it."""
     for number, record in lines:
-        if record["kind"] not in ("conformance", "timing"):
+        if record["kind"] != "conformance" and record["kind"] != "timing":
             continue
         operation, variant, mode, mesh, dtype, _ = record["case"].partition("@")[0].split("/")
         parts = {"operation": operation, "variant": variant, "mode": mode, "mesh": mesh, "dtype": dtype}
         for part, value in parts.items():
-            if record[part] != value:
-                text = f"{part} {record[part][:40]!a} is not that of case {record['case']}: {AS_WRITTEN}"
+            if (said := str(record.get(part))) != value:
+                text = f"{part} {said[:40]!a} is not that of case {record['case']}: {AS_WRITTEN}"
                 review.complain(name, text, number, "head")
 
 
 def check_cases(
-    name: str, lines: Sequence[Entry], facts: Mapping[str, Any], expected: Expectations, work: Workload,
+    name: str, lines: Sequence[Entry], facts: RunFacts, expected: Expectations, work: Workload,
     review: Review,
 ) -> None:  # fmt: skip
     """Check the conformance lines: complete, consistent, with skips and known issues only where they are allowed."""
@@ -61,7 +63,7 @@ def check_cases(
         if record["kind"] == "run" and processes > 1 and record.get("ranks") != processes:
             why = "does not hold what all of them found: submit the merged file (`meshmark merge FILE`)"
             review.complain(name, f"a run over {processes} processes that {why}", number)
-    by_case: dict[tuple[str, str], list[Entry]] = {}
+    by_case: dict[tuple[str, str], list[CaseEntry]] = {}
     passing = dict[str, set[str]]()
     for number, record in conformance:
         if record["seed"] != runs[record["run"]].get("seed", 0):
@@ -90,7 +92,7 @@ def check_cases(
 
 
 def _check_whole(
-    name: str, found: Sequence[Entry], case: Case | None, run: Mapping[str, Any],
+    name: str, found: Sequence[CaseEntry], case: Case | None, run: RunLine,
     issues: Sequence[known_issues.Issue], work: Workload, review: Review,
 ) -> Iterable[str] | None:  # fmt: skip
     """Check all lines of one case in one run. Gives the optional capabilities that the case uses if it is a case of the
@@ -125,7 +127,7 @@ def _check_whole(
 
 
 def _recompute(
-    name: str, found: Sequence[Entry], case: Case, facts: Mapping[str, Any], work: Workload, review: Review
+    name: str, found: Sequence[CaseEntry], case: Case, facts: RunFacts, work: Workload, review: Review
 ) -> None:
     """Check the passing lines of a case against the contract, and add those of numbers to the answers that are computed
     again."""
@@ -141,8 +143,8 @@ def _recompute(
 
 
 def _one_check(
-    name: str, number: int, record: Mapping[str, Any], issues: Sequence[known_issues.Issue],
-    committed: Mapping[str, str], facts: Mapping[str, Any], review: Review,
+    name: str, number: int, record: ConformanceLine, issues: Sequence[known_issues.Issue],
+    committed: Mapping[str, str], facts: RunFacts, review: Review,
 ) -> None:  # fmt: skip
     own, verdict, link = record["case"], record["verdict"], record.get("link")
     if verdict == "known" and not excuses.is_listed(record, issues):
@@ -166,11 +168,11 @@ def _one_check(
             review.complain(name, text, number, "counters")
 
 
-def _by_rank(name: str, number: int, record: Mapping[str, Any], processes: int, review: Review) -> None:
+def _by_rank(name: str, number: int, record: ConformanceLine, processes: int, review: Review) -> None:
     """Check the verdicts by rank: the ranks exist, and the worst one is the verdict."""
     verdicts = record.get("ranks", {})
     ended = record.get("ended_rank", 0)
-    strange = [rank for rank in (*verdicts, ended) if not 0 <= int(rank) < processes]
+    strange = [rank for rank in (*map(int, verdicts), ended) if not 0 <= rank < processes]
     if strange:
         text = f"{record['case']} is of rank {strange[0]} of {processes}: {AS_WRITTEN}"
         review.complain(name, text, number, "ranks")

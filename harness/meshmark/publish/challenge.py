@@ -23,6 +23,7 @@ from meshmark.operations.selection import Selection, SelectionError
 from meshmark.publish import against_table, bundles, consistent, origin, recomputed
 from meshmark.publish.review import Entry
 from meshmark.records import run_line
+from meshmark.records.run_definition import RunLine
 
 SCHEMA = 1
 LARGEST_SEED = 2**31 - 1
@@ -100,7 +101,7 @@ def spell_command(challenge: Mapping[str, Any]) -> list[str]:
     return ["meshmark", "test", "--seed", str(challenge["seed"]), *chosen, "--record", "challenge.jsonl"]
 
 
-def _uncomputed(challenge: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
+def _uncomputed(challenge: Mapping[str, Any], run: RunLine) -> Iterator[str]:
     """Yields a case whose answer in this run is not computed again, because its program was another one in the run's
     version of the case table. Without this rule, an old commit would answer such a case with anything."""
     facts = run["facts"]

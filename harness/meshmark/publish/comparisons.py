@@ -19,8 +19,12 @@ import numpy as np
 from meshmark.core.pairs import INTERVAL, Rule, adjust, interval, signed_rank_p
 from meshmark.core.statistics import hodges_lehmann
 from meshmark.publish.review import AS_WRITTEN, Entry
+from meshmark.records.definition import ComparisonLine
+from meshmark.records.run_definition import RunLine
 from meshmark.records.shared import CADENCES
 from meshmark.timing.compare import MOST_LOST, SIDES, key_of, median_seconds
+
+ComparisonEntry = tuple[int, ComparisonLine]
 
 KINDS = ("process", "verdict")
 """What a line of a comparison can be about."""
@@ -34,7 +38,7 @@ EQUAL = 1e-6
 _KEY = re.compile(rf"\S+(?: \((?:{'|'.join(CADENCES)})\))?")
 
 
-def of_file(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+def of_file(lines: Sequence[Entry], runs: Mapping[str, RunLine]) -> Iterator[tuple[int, str]]:
     """(line, problem) of the comparison in one file, and of the timings of its sides."""
     sides = {name: run["environment"] for name, run in runs.items() if "environment" in run}
     there = [(number, record) for number, record in lines if record["run"] in sides]
@@ -86,7 +90,7 @@ def of_file(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> It
 
 
 def _of_line(
-    record: Mapping[str, Any], figures: Mapping[str, Mapping[int, float]], ended: Mapping[int, str]
+    record: ComparisonLine, figures: Mapping[str, Mapping[int, float]], ended: Mapping[int, str]
 ) -> Iterator[str]:
     """Yields what is wrong in one line of a comparison, without the correction."""
     if record["what"] not in KINDS:
@@ -118,7 +122,7 @@ def _of_line(
 
 
 def _untold(
-    verdicts: Sequence[Entry], ratios: Mapping[str, Any], lost: Mapping[tuple[str, str], int]
+    verdicts: Sequence[ComparisonEntry], ratios: Mapping[str, Any], lost: Mapping[tuple[str, str], int]
 ) -> Iterator[tuple[int, str]]:
     """(line, problem) of cases that were compared and have no verdict. lost: by case and side, in how many lines it has
     no time. A case that is left out is not timed, or several processes lost it."""
@@ -134,18 +138,18 @@ def _untold(
             yield told[key], f"{key} is left out, and its processes have times of it"
 
 
-def _judged(verdicts: Sequence[Entry]) -> set[str]:
+def _judged(verdicts: Sequence[ComparisonEntry]) -> set[str]:
     """The cases and cadences that are not left out."""
     return {str(r.get("case")) for _, r in verdicts if r.get("verdict") != "left out"}
 
 
 def _of_verdicts(
-    verdicts: Sequence[Entry], ratios: Mapping[str, Any], percent: object
+    verdicts: Sequence[ComparisonEntry], ratios: Mapping[str, Any], percent: object
 ) -> Iterator[tuple[int, str]]:
     """(line, problem) of verdicts that do not follow from the pairs and the least change that is reported, in
     percent."""
     least = percent / 100 if isinstance(percent, (int, float)) else Rule.least
-    by_end: dict[int, list[tuple[int, Mapping[str, Any], Any]]] = {}
+    by_end: dict[int, list[tuple[int, ComparisonLine, Any]]] = {}
     for number, record in verdicts:
         own = ratios.get(str(record.get("case")), np.empty(0))[: record.get("pairs", 0)]
         if record.get("verdict") != "left out":
@@ -164,7 +168,7 @@ def _of_verdicts(
                 yield from ((number, f"{key}: {text}") for text in _of_verdict(said, own, adjusted, least))
 
 
-def _of_verdict(record: Mapping[str, Any], own: Any, adjusted: float, least: float) -> Iterator[str]:
+def _of_verdict(record: ComparisonLine, own: Any, adjusted: float, least: float) -> Iterator[str]:
     """Yields what is wrong in a verdict about these logarithms of ratios. A look may ask for a wider interval than
     that of all of them together, and never for a narrower one."""
     low, high = (_number(record.get(name), at) for name, at in (("low", 0.0), ("high", math.inf)))

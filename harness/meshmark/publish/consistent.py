@@ -19,12 +19,11 @@ from meshmark.core.verdicts import BAD, worst
 from meshmark.operations import cases
 from meshmark.operations.cases import Case
 from meshmark.publish import against_table, origin
-from meshmark.publish.review import AS_WRITTEN, Entry
+from meshmark.publish.review import AS_WRITTEN, CaseEntry, Entry, TimingEntry
 from meshmark.publish.shapes import MIRRORED, Shapes, are_near
 from meshmark.records import run_line
-
-Line = tuple[int, Mapping[str, Any]]
-"""A record with its line number."""
+from meshmark.records.definition import ComparisonLine, ConformanceLine, TimingLine
+from meshmark.records.run_definition import RunFacts, RunLine
 
 LEAST_PROGRAM = 5e-4
 """Seconds: no case compiles a program faster. The least in the published runs is 3 ms."""
@@ -46,14 +45,14 @@ DIGITS = 3
 """A clock gives more digits than this to samples of at least 0.1 ms; the least in the published runs is 6."""
 
 
-def of_cases(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
+def of_cases(lines: Sequence[CaseEntry]) -> Iterator[tuple[int, str]]:
     """(line, problem) of the conformance lines of one file."""
     compiled = {(r["run"], r["case"]) for _, r in lines if r["check"] == "communication"}
     for number, record in lines:
         if len(set(said := record.get("told", ()))) < len(said):
             yield number, f"{record['case']} tells the same twice: {AS_WRITTEN}"
     answers: dict[tuple[str, ...], tuple[int, tuple[Any, Any]]] = {}
-    seen: dict[tuple[str, str], Mapping[str, Any]] = {}
+    seen: dict[tuple[str, str], ConformanceLine] = {}
     for number, record in lines:
         own = record["case"]
         key_of = record["run"], own
@@ -86,7 +85,7 @@ def of_cases(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
                 )
 
 
-def of_timings(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+def of_timings(lines: Sequence[TimingEntry], runs: Mapping[str, RunLine]) -> Iterator[tuple[int, str]]:
     """(line, problem) of the timing lines of one file."""
     taken_once: dict[tuple[Any, ...], int] = {}
     for number, record in lines:
@@ -112,9 +111,7 @@ def of_timings(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> 
     yield from missing_processes(lines, runs)
 
 
-def missing_processes(
-    lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]
-) -> Iterator[tuple[int, str]]:
+def missing_processes(lines: Sequence[TimingEntry], runs: Mapping[str, RunLine]) -> Iterator[tuple[int, str]]:
     """(line, missing process) of the timing lines of one file. A run times every cell in every process, and a process
     that dies still leaves a line. Without this rule, a product could keep only its best processes.
 
@@ -122,7 +119,7 @@ def missing_processes(
     """
     whole = {name: whole_run(run) for name, run in runs.items()}
     there: dict[tuple[str, str], dict[str, set[int]]] = {}
-    first: dict[tuple[str, str], tuple[int, Mapping[str, Any]]] = {}
+    first: dict[tuple[str, str], tuple[int, RunLine]] = {}
     for number, record in lines:
         run = runs[record["run"]]
         if "environment" in run:
@@ -146,12 +143,12 @@ def missing_processes(
                 break
 
 
-def whole_run(run: Mapping[str, Any]) -> str:
+def whole_run(run: RunLine) -> str:
     """What the run lines of all parts of one resumed run have in common."""
     return json.dumps([run_line.settings(run), run_line.environment_fields(run)], sort_keys=True, default=str)
 
 
-def of_samples(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
+def of_samples(lines: Sequence[TimingEntry]) -> Iterator[tuple[int, str]]:
     """(line, problem) of samples that are copies of those of another line."""
     seen: dict[frozenset[float], int] = {}
     for number, record in lines:
@@ -181,7 +178,7 @@ def of_one_rank(by_rank: Sequence[Sequence[float]]) -> str:
     return ""
 
 
-def _untaken(record: Mapping[str, Any]) -> str:
+def _untaken(record: TimingLine) -> str:
     """Why no clock can give these samples, or no run this line; "" if it can."""
     samples, took = record["samples_s"], record.get("seconds")
     compiled = record.get("compile_s")
@@ -201,7 +198,7 @@ def _untaken(record: Mapping[str, Any]) -> str:
     return ""
 
 
-def _scaled(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
+def _scaled(lines: Sequence[TimingEntry]) -> Iterator[tuple[int, str]]:
     """Finds samples that equal those of another line times a factor, in any order."""
     seen: dict[tuple[int, int], list[tuple[int, list[float]]]] = {}
     for number, record in lines:
@@ -225,7 +222,7 @@ def _scaled(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
         seen.setdefault((len(samples), place), []).append((number, samples))
 
 
-def _jittered(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
+def _jittered(lines: Sequence[TimingEntry]) -> Iterator[tuple[int, str]]:
     """Finds samples that equal those of another process or mode of the same cell, or of its control, with a little
     noise, in any order."""
     seen: dict[tuple[Any, ...], list[tuple[int, list[float]]]] = {}
@@ -271,16 +268,17 @@ def _absent(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, st
     for name, lines in files.items() if every else ():
         for number, record in lines:
             elsewhere = every - lacking[record["run"]]
-            if not elsewhere or record.get("verdict") != "pass" or record.get("case", "") in told:
+            own = str(record.get("case", ""))
+            if not elsewhere or record.get("verdict") != "pass" or own in told:
                 continue
-            told.add(str(record.get("case", "")))
-            case = _found(str(record.get("case", "")), runs[record["run"]]["facts"])
+            told.add(own)
+            case = _found(own, runs[record["run"]]["facts"])
             if case is not None and (there := sorted(elsewhere & set(case.cell.capabilities))):
                 text = f"passes, and another run of this product lacks the capability {there[0]}"
-                yield name, number, f"{record['case']} {text}: find out which holds, and run both again"
+                yield name, number, f"{own} {text}: find out which holds, and run both again"
 
 
-def _lacking(run: Mapping[str, Any]) -> set[str]:
+def _lacking(run: RunLine) -> set[str]:
     """The capabilities that a run calls absent."""
     answers = run["facts"].get("capabilities") or {}
     return {name for name, answer in answers.items() if str(answer).startswith("lacks")}
@@ -323,11 +321,16 @@ times, so only the bytes on the wire are."""
 def _recompiled(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, str]]:
     """(file, line, problem) of programs that are judged and timed, or timed twice, with other counters."""
     runs = {r["run"]: r for lines in files.values() for _, r in lines if r["kind"] == "run"}
-    seen: dict[str, tuple[str, int, Mapping[str, Any], dict[str, Any]]] = {}
+    seen: dict[str, tuple[str, int, RunLine, dict[str, Any]]] = {}
     for name, lines in files.items():
         for number, record in lines:
-            there = record.get("collectives" if record["kind"] == "conformance" else "communication")
-            if record.get("verdict") != "pass" or not isinstance(there, list):
+            if record["kind"] == "conformance":
+                there = record.get("collectives")
+            elif record["kind"] == "timing":
+                there = record.get("communication")
+            else:
+                continue
+            if record["verdict"] != "pass" or there is None:
                 continue
             run = runs[record["run"]]
             if "environment" in run:
@@ -343,13 +346,13 @@ def _recompiled(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int
                 yield name, number, f"{record['case']}: {text}: {AS_WRITTEN}"
 
 
-def _is_one_program(name: str, *runs: Mapping[str, Any]) -> bool:
+def _is_one_program(name: str, *runs: RunLine) -> bool:
     """Whether a case is the same program in the versions of the table of these runs."""
     case = _found(name, runs[0]["facts"])
     return case is not None and all(against_table.compiles_as_today(case, run) for run in runs)
 
 
-def _found(name: str, facts: Mapping[str, Any]) -> Case | None:
+def _found(name: str, facts: RunFacts) -> Case | None:
     """The case of this name; None if there is none, which another rule reports."""
     try:
         return cases.find(name, facts["num_devices"], run_line.processes(facts))
@@ -379,20 +382,21 @@ CHOSEN = {"levels": "level", "operations": "operation", "modes": "mode", "dtypes
 """The choices of a run that each of its records shows: from the name in the selection to the name in the record."""
 
 
-def of_selection(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+def of_selection(lines: Sequence[CaseEntry], runs: Mapping[str, RunLine]) -> Iterator[tuple[int, str]]:
     """(line, problem) of cases that their run did not choose."""
     for number, record in lines:
         selection = runs[record["run"]].get("selection") or {}
+        parts: Mapping[str, object] = record
         for choice, name in CHOSEN.items():
-            own = record["case"].partition("@")[0].rpartition("/")[2] if name == "size" else record[name]
-            if (chosen := selection.get(choice)) and own not in chosen:
+            own = record["case"].partition("@")[0].rpartition("/")[2] if name == "size" else parts[name]
+            if isinstance(chosen := selection.get(choice), list) and chosen and own not in chosen:
                 yield (
                     number,
                     f"{record['case']}: the run chose {choice} {', '.join(chosen)[:80]}: {AS_WRITTEN}",
                 )
 
 
-def of_time(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+def of_time(lines: Sequence[CaseEntry], runs: Mapping[str, RunLine]) -> Iterator[tuple[int, str]]:
     """(line, problem) of cases that took longer than the time since their run began."""
     now = time.time() + origin.SLACK
     for number, record in lines:
@@ -409,7 +413,7 @@ SURE = 0.05
 """The largest p at which a verdict may be a change."""
 
 
-def of_comparison(record: Mapping[str, Any]) -> Iterator[str]:
+def of_comparison(record: ComparisonLine) -> Iterator[str]:
     """Yields contradictions between the figures of a comparison."""
     if record["what"] == "verdict":
         yield from _of_finding(record)
@@ -425,7 +429,7 @@ def of_comparison(record: Mapping[str, Any]) -> Iterator[str]:
         yield f"ratio {record.get('ratio')} is outside of its interval: compare again"
 
 
-def _of_finding(record: Mapping[str, Any]) -> Iterator[str]:
+def _of_finding(record: ComparisonLine) -> Iterator[str]:
     """Yields contradictions between the verdict of a comparison and its figures."""
     verdict = str(record.get("verdict"))
     if verdict not in FINDINGS:
@@ -453,7 +457,7 @@ def of_log(said: Mapping[str, int], files: Sequence[Mapping[str, int]]) -> str:
     return f"the log counts {told}, and no record file does: attach what these runs printed"
 
 
-def answers(run: Mapping[str, Any], challenge: Mapping[str, Any]) -> str:
+def answers(run: RunLine, challenge: Mapping[str, Any]) -> str:
     """Why a run is not on the devices that a challenge names; "" if it is."""
     facts = run["facts"]
     for name, seen in (("devices", facts["num_devices"]), ("processes", run_line.processes(facts))):

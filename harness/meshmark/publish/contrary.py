@@ -8,17 +8,16 @@ the same program gives the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from meshmark.publish.against_table import Lookup, compiles_as_today
 from meshmark.publish.duplicates import Prints
 from meshmark.records import run_line
+from meshmark.records.run_definition import RunLine
 
 FEW = 2
 """So many cases may pass by chance: a reviewer looks at them."""
-
-Run = Mapping[str, Any]
 
 
 def find_contrary(own: Prints, others: Sequence[Prints]) -> list[str]:
@@ -38,7 +37,7 @@ def describe_contrary(cases: Sequence[str], explained: bool) -> tuple[str, bool]
     return f"{text}: say in a note about `other` what was changed, or submit the file as it was written", True
 
 
-def _of_run(own: Prints, run: Run, others: Sequence[Prints]) -> Iterator[str]:
+def _of_run(own: Prints, run: RunLine, others: Sequence[Prints]) -> Iterator[str]:
     passing = set(own.seconds) - own.not_passed
     alike = [
         (other, its)
@@ -57,7 +56,7 @@ def _of_run(own: Prints, run: Run, others: Sequence[Prints]) -> Iterator[str]:
             yield name
 
 
-def _environment(run: Run) -> tuple[Any, ...]:
+def _environment(run: RunLine) -> tuple[Any, ...]:
     """What decides the answers of a program: the releases, the devices and the architecture of the host."""
     facts = run["facts"]
     versions = facts["versions"]

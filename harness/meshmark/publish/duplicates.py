@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from meshmark.publish import origin
 from meshmark.publish.bundles import Bundle
 from meshmark.publish.shapes import MOST_COMPARED, Shapes, are_near
 from meshmark.records import reading, results, run_line
+from meshmark.records.definition import AnyLine
+from meshmark.records.run_definition import RunLine
 
 FEWEST = 20
 """With at least this many common cases or samples, equality is not chance."""
@@ -59,7 +61,7 @@ class Prints:
 
     place: str
     runs: set[str] = field(default_factory=set)
-    lines: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    lines: dict[str, RunLine] = field(default_factory=dict)
     """The run lines, by the ids of the runs."""
     not_passed: set[str] = field(default_factory=set)
     """The cases that have another verdict than pass."""
@@ -101,7 +103,7 @@ class Prints:
         """The times of all cases, without names."""
         return frozenset(self.seconds.values())
 
-    def add(self, record: Mapping[str, Any]) -> None:
+    def add(self, record: AnyLine) -> None:
         """Add what identifies the measurements of one record."""
         if record["kind"] == "run":
             self.runs.add(record["run"])
@@ -117,7 +119,7 @@ class Prints:
                 self.controls.append(control)
 
 
-def prints_of(place: str, records: Iterable[Mapping[str, Any]]) -> Prints:
+def prints_of(place: str, records: Iterable[AnyLine]) -> Prints:
     """The prints of a product's records."""
     found = Prints(place)
     for record in records:
@@ -146,17 +148,17 @@ def _read_prints(directory: Path) -> list[Prints]:
     return every
 
 
-def _telling(paths: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
+def _telling(paths: Iterable[Path]) -> Iterator[AnyLine]:
     """The records that have prints. Only one line in four has any, and the others are not parsed."""
     for path in paths:
         with reading.opened(path) as file:
             for text in file:
                 if TELLING.search(text):
                     with suppress(reading.RecordError):
-                        yield reading.parsed(text)
+                        yield cast(AnyLine, reading.parsed(text))
 
 
-def find_redated(bundle: Bundle, records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def find_redated(bundle: Bundle, records: Sequence[AnyLine]) -> Iterator[str]:
     """Yields what the main branch has of the same product, under another date, commit or id. A product may be replaced
     by another run, and files may be added to it. A run that stays is the same."""
     before = origin.files_before(bundle.place)
@@ -164,7 +166,9 @@ def find_redated(bundle: Bundle, records: Sequence[Mapping[str, Any]]) -> Iterat
         return
     was = [record for name, data in before.items() for record in _kept(name, data)]
     runs = {record["run"]: record for record in was if record["kind"] == "run"}
-    for run in (record for record in records if record["kind"] == "run" and record["run"] in runs):
+    for run in records:
+        if run["kind"] != "run" or run["run"] not in runs:
+            continue
         if why := run_line.spell_difference(_dated(runs[run["run"]]), _dated(run)):
             yield f"run {run['run']} is published under this name with another {why}: submit your own run"
     fresh = [record for record in records if record["run"] not in runs]
@@ -174,17 +178,17 @@ def find_redated(bundle: Bundle, records: Sequence[Mapping[str, Any]]) -> Iterat
         )
 
 
-def _kept(name: str, data: bytes) -> Iterator[Mapping[str, Any]]:
+def _kept(name: str, data: bytes) -> Iterator[AnyLine]:
     """The records of a published file that have prints."""
     with suppress(EOFError, zlib.error, OSError):
         text = (gzip.decompress(data) if name.endswith(".gz") else data).decode(errors="replace")
         for line in io.StringIO(text):
             if TELLING.search(line):
                 with suppress(reading.RecordError):
-                    yield reading.parsed(line)
+                    yield cast(AnyLine, reading.parsed(line))
 
 
-def _dated(run: Mapping[str, Any]) -> dict[str, Any]:
+def _dated(run: RunLine) -> dict[str, Any]:
     """When, where and with what a run was made."""
     return {"started": run.get("started"), **run_line.settings(run), **run_line.environment_fields(run)}
 

@@ -126,8 +126,8 @@ def _backwards(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
                         longest[0],
                         f"took {longest[1]:.4g} s, and its run {there:.4g} s at most: {AS_WRITTEN}",
                     )
-        elif record["kind"] in TOOK and "seconds" in record:
-            timed += record["seconds"] * (record["kind"] == "timing")
+        elif record["kind"] in TOOK and isinstance(seconds := record.get("seconds"), (int, float)):
+            timed += seconds * (record["kind"] == "timing")
             took[record["run"]] = max(
-                took.get(record["run"], (0, 0.0)), (number, record["seconds"]), key=lambda one: one[1]
+                took.get(record["run"], (0, 0.0)), (number, seconds), key=lambda one: one[1]
             )

@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 from meshmark.devices import chips, installed, surroundings
 from meshmark.publish.review import AS_WRITTEN
 from meshmark.records import run_line
+from meshmark.records.run_definition import RunFacts, RunLine, Versions
 
 OLDEST_PYTHON = {"0.10": Version("3.11"), "0.11": Version("3.12")}
 """The oldest Python version that each JAX release needs, from that release on."""
@@ -65,7 +66,7 @@ def _asked(flags: Mapping[str, Any]) -> int | None:
     return int(found[-1]) if found else None
 
 
-def foreign(facts: Mapping[str, Any]) -> list[str]:
+def foreign(facts: RunFacts) -> list[str]:
     """What in a run is not original JAX or NumPy: replaced functions, and files that differ from the installed ones."""
     around = facts.get("surroundings") or {}
     return [
@@ -73,7 +74,7 @@ def foreign(facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def find_impossible_facts(facts: Mapping[str, Any], marked: bool = False) -> Iterator[str]:
+def find_impossible_facts(facts: RunFacts, marked: bool = False) -> Iterator[str]:
     """Yields what is impossible in the facts, one line each with the correction. marked: product.yaml concedes
     changes."""
     if not marked and (strange := foreign(facts)):
@@ -123,7 +124,7 @@ _COUNTED = re.compile(
 """Matches the kind and the number of devices in a product's name: v5e-8, or v5e-2x4 over two processes."""
 
 
-def _find_other_numbers(product: Mapping[str, Any], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _find_other_numbers(product: Mapping[str, Any], runs: Mapping[str, RunLine]) -> Iterator[str]:
     """Yields where the product's name says another number of devices than its records have. Makers of TPUs count two
     cores for a device."""
     facts = next(iter(runs.values()))["facts"]
@@ -138,9 +139,7 @@ def _find_other_numbers(product: Mapping[str, Any], runs: Mapping[str, Mapping[s
             yield f"`name` says {match[0]}, and the records are of {there}: name what ran"
 
 
-def find_chips_without_run(
-    product: Mapping[str, Any], runs: Mapping[str, Mapping[str, Any]]
-) -> Iterator[str]:
+def find_chips_without_run(product: Mapping[str, Any], runs: Mapping[str, RunLine]) -> Iterator[str]:
     """Yields a chip that the words of product.yaml name and that no run has. It does not check topologies, on which
     nothing ran, or words that name no known chip."""
     if any(run["facts"].get("topology") for run in runs.values()):
@@ -155,7 +154,7 @@ def find_chips_without_run(
             yield f"{told}, and the records are of {kind[:40]!a}: name what ran"
 
 
-def _of_cpus(facts: Mapping[str, Any]) -> Iterator[str]:
+def _of_cpus(facts: RunFacts) -> Iterator[str]:
     """Yields what is impossible in CPU devices. JAX numbers those of one process from 0 and gives them no
     coordinates."""
     if facts["backend"] != "cpu" or facts.get("topology"):
@@ -167,7 +166,7 @@ def _of_cpus(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"a CPU device with a place: {AS_WRITTEN}"
 
 
-def _of_variables(facts: Mapping[str, Any]) -> Iterator[str]:
+def _of_variables(facts: RunFacts) -> Iterator[str]:
     """Yields where the environment variables of a run contradict its facts."""
     flags, backend, around = facts["flags"], facts["backend"], facts.get("surroundings")
     named = [name.strip() for name in str(flags.get("JAX_PLATFORMS", "")).lower().split(",") if name.strip()]
@@ -188,8 +187,9 @@ def _of_variables(facts: Mapping[str, Any]) -> Iterator[str]:
             yield f"layout {str(facts['layout'])[:20]!a} of a run on devices: {AS_WRITTEN}"
 
 
-def _of_versions(versions: Mapping[str, str]) -> Iterator[str]:
+def _of_versions(said: Versions) -> Iterator[str]:
     """Yields packages that do not run together."""
+    versions = {name: str(version) for name, version in said.items()}
     try:
         jax, jaxlib, python = (Version(versions[name]) for name in ("jax", "jaxlib", "python"))
         others = {name: Version(versions[name]) for name in ("numpy", "ml_dtypes") if name in versions}

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from meshmark.levels import known_issues
 from meshmark.operations.selection import CAPABILITY_PATTERNS
+from meshmark.records.definition import ConformanceLine, TimingLine
 
 UNLISTED = (
     "which the suite's known_issues.toml does not list for it: list it there, name a file that does (--known-issues),"
@@ -16,7 +16,7 @@ UNLISTED = (
 )
 
 
-def is_listed(record: Mapping[str, Any], issues: Sequence[known_issues.Issue]) -> bool:
+def is_listed(record: ConformanceLine | TimingLine, issues: Sequence[known_issues.Issue]) -> bool:
     """Whether one of the issues is the one that the line names, and explains its failure."""
     failure = record.get("check"), record.get("was"), record["reason"], record.get("stderr")
     return any(
@@ -29,7 +29,7 @@ MISSING = "Missing: "
 """How the reason begins if a stated precondition is not met (operations.base.Missing)."""
 
 
-def not_unsupported(record: Mapping[str, Any], capabilities: Collection[str]) -> str:
+def not_unsupported(record: ConformanceLine | TimingLine, capabilities: Collection[str]) -> str:
     """Why a line is not unsupported, by the rule of the judge; "" if it may be. A program that runs is not, whatever
     its numbers are. The message of one that does not run names an optional capability of the case."""
     if (check := record.get("check", "execute")) != "execute":

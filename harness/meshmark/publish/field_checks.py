@@ -26,10 +26,11 @@ from meshmark.operations.cases import Case
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from meshmark.operations.versions import TABLE_VERSION
 from meshmark.publish import against_contract, against_table, any_version, comparisons, origin
-from meshmark.publish.review import AS_WRITTEN, Entry, Review
+from meshmark.publish.review import AS_WRITTEN, CaseEntry, Entry, Review, TimingEntry
 from meshmark.records import run_line
-from meshmark.records.definition import ConformanceLine, TimingLine
+from meshmark.records.definition import ComparisonLine, ConformanceLine, ScheduleLine, TimingLine
 from meshmark.records.fields import entries
+from meshmark.records.run_definition import RunFacts, RunLine
 from meshmark.records.shared import EveryLine
 from meshmark.timing import bench
 
@@ -112,9 +113,9 @@ ENDED = ("stack", "stacks", "stderr", "signal", "ended_rank", "link", "was")
 
 def check_case(
     name: str,
-    lines: Sequence[Entry],
+    lines: Sequence[CaseEntry],
     case: Case,
-    run: Mapping[str, Any],
+    run: RunLine,
     issues: Sequence[Issue],
     review: Review,
 ) -> None:
@@ -126,7 +127,7 @@ def check_case(
 
 
 def of_conformance(
-    record: Mapping[str, Any], case: Case, run: Mapping[str, Any], issues: Sequence[Issue]
+    record: ConformanceLine, case: Case, run: RunLine, issues: Sequence[Issue]
 ) -> Iterator[str]:
     """Yields the contradictions in the line of a check that passed on devices, without the correction."""
     check, facts = record["check"], run["facts"]
@@ -150,7 +151,7 @@ def of_conformance(
         yield from _gathered(record, case) if run.get("closes") else ()
 
 
-def strange(record: Mapping[str, Any]) -> str:
+def strange(record: ConformanceLine) -> str:
     """The first field of a passing or known line on devices that such lines never have; "" if there is none."""
     own = HEAD | OF_A_CHECK.get(record["check"], set())
     if record["verdict"] == "known":
@@ -158,7 +159,7 @@ def strange(record: Mapping[str, Any]) -> str:
     return next((name for name in record if name in LISTED and name not in own), "")
 
 
-def unlike(record: Mapping[str, Any]) -> str:
+def unlike(record: ConformanceLine) -> str:
     """How the fields of a passing or known line on devices differ from other lines of its check; "" if they do not."""
     ends = "passes" if record["verdict"] == "pass" else "is known"
     if found := strange(record):
@@ -170,7 +171,7 @@ def unlike(record: Mapping[str, Any]) -> str:
     return ""
 
 
-def _owed(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
+def _owed(record: ConformanceLine, case: Case, run: RunLine) -> Iterator[str]:
     """Checks the theory of the case, and that the line is compared with the spelled bytes of manual mode. Lines of
     older versions may lack either."""
     owed, said = theory.by_axes(case, against_table.plan_of(case, run)), record.get("theory")
@@ -182,7 +183,7 @@ def _owed(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iter
         yield "its communication is not compared with that of manual mode (`excess_bytes`)"
 
 
-def _worked(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
+def _worked(record: ConformanceLine, case: Case, run: RunLine) -> Iterator[str]:
     """Checks the FLOPs and the memory of a program. The judge compared the same figures with the same plan. A passing
     line is therefore within the plan, or its `told` says by how much it is not."""
     figures = _work_of(record)
@@ -202,14 +203,14 @@ def _worked(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> It
         yield f"`bytes_accessed` is {accessed:.0f}, and one of its collectives alone has {exchanged} B"
 
 
-def _work_of(record: Mapping[str, Any]) -> tuple[float | None, float | None]:
+def _work_of(record: ConformanceLine | TimingLine) -> tuple[float | None, float | None]:
     """(operations, bytes of temporaries without a library's scratch memory) of a program; None if unknown."""
     flops, held = _figure(record, "flops"), _figure(record, "temp_bytes")
     asked = _figure(record, "workspace_bytes") or 0
     return flops, None if held is None else held - min(held, asked, MOST_ASKED)
 
 
-def _gathered(record: Mapping[str, Any], case: Case) -> Iterator[str]:
+def _gathered(record: ConformanceLine, case: Case) -> Iterator[str]:
     """Checks that the line names the arguments that a global program gathers whole, as its collectives show."""
     found = [against_contract.with_members(one) for one in record.get("collectives", ())]
     if case.mode in communication.SPELLED or None in found:
@@ -220,13 +221,13 @@ def _gathered(record: Mapping[str, Any], case: Case) -> Iterator[str]:
         yield f"tells that it {(said or ['gathers nothing whole'])[0][:60]}, and its collectives show {len(there)}"
 
 
-def _figure(record: Mapping[str, Any], name: str) -> float | None:
+def _figure(record: ConformanceLine | TimingLine, name: str) -> float | None:
     """A counter; None if it is not a number."""
     value = record.get(name)
     return value if isinstance(value, (int, float)) else None
 
 
-def _repeated(record: Mapping[str, Any], case: Case, repeat: int) -> Iterator[str]:
+def _repeated(record: ConformanceLine, case: Case, repeat: int) -> Iterator[str]:
     runs = record.get("runs")
     if repeat == 1 and runs is not None:
         yield f"its program ran {runs} times, and the run repeats none"
@@ -234,7 +235,7 @@ def _repeated(record: Mapping[str, Any], case: Case, repeat: int) -> Iterator[st
         yield f"its program ran {runs or 1} times, and the run repeats each {repeat} times"
 
 
-def _counted(record: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
+def _counted(record: ConformanceLine | TimingLine | ScheduleLine, facts: RunFacts) -> Iterator[str]:
     """Yields counters that no program has."""
     for name in (
         "wire_bytes",
@@ -248,13 +249,9 @@ def _counted(record: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[st
         "peak_bytes",
     ):
         value = record.get(name)
-        if (
-            not isinstance(value, str)
-            and value is not None
-            and value in UNKNOWN.get(facts["backend"], range(-1, 0))
-        ):
+        if value is None or value in UNKNOWN.get(facts["backend"], range(-1, 0)):
             continue
-        if isinstance(value, str) or (value is not None and not 0 <= value < math.inf):
+        if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
             yield f"`{name}` is {value}"
 
 
@@ -265,7 +262,7 @@ def _alike(one: Mapping[str, Any], other: Mapping[str, float]) -> bool:
     )
 
 
-def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
+def of_timing(record: TimingLine, run: RunLine) -> Iterator[str]:
     """Yields contradictions in a timing line."""
     if record["seed"] != run.get("seed", 0):
         yield f"is of seed {record['seed']}, and its run of another: {AS_WRITTEN}"
@@ -282,11 +279,10 @@ def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str
     if record.get("contract"):
         yield f"passes, and departs from its contract ({record['contract'][:60]}): {AS_WRITTEN}"
     yield from (f"{text}: {AS_WRITTEN}" for text in _counted(record, run["facts"]))
-    collectives, number = record.get("communication"), record.get("collectives")
-    if collectives is not None and all(one["trips"] is not None for one in collectives):
-        there = sum(one["trips"] for one in collectives)
-        if number != there:
-            yield f"has {there} collectives, and counts {number}: {AS_WRITTEN}"
+    trips = [one["trips"] for one in record.get("communication", ())]
+    known, number = [times for times in trips if times is not None], record.get("collectives")
+    if "communication" in record and len(known) == len(trips) and number != (there := sum(known)):
+        yield f"has {there} collectives, and counts {number}: {AS_WRITTEN}"
     if (whole := record.get("seconds")) is not None and (
         prepared := record.get("lower_s", 0.0) + record.get("compile_s", 0.0)
     ) > max(whole, LEAST_PREPARED):
@@ -302,7 +298,7 @@ def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str
         yield f"has {len(control)} samples of its control, and {len(record['samples_s'])} of its own: {AS_WRITTEN}"
 
 
-def of_timed_program(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
+def of_timed_program(record: TimingLine, case: Case, run: RunLine) -> Iterator[str]:
     """Yields where the collectives of a timed program contradict the contract of its case."""
     if record["verdict"] != "pass":
         return
@@ -317,29 +313,31 @@ def of_timed_program(record: Mapping[str, Any], case: Case, run: Mapping[str, An
     if "communication" not in record:
         return
     if against_table.compiles_as_today(case, run):
-        said = {"collectives": record["communication"], "wire_bytes": record.get("wire_bytes")}
+        said: against_contract.Traffic = {"collectives": record["communication"]}
+        if "wire_bytes" in record:
+            said["wire_bytes"] = record["wire_bytes"]
         yield from (
             f"{text}: {AS_WRITTEN}"
             for text in against_contract.find_impossible_traffic(case, said, run["facts"])
         )
 
 
-def _held(record: Mapping[str, Any], case: Case, backend: str) -> Iterator[str]:
+def _held(record: TimingLine, case: Case, backend: str) -> Iterator[str]:
     """Checks the argument and result bytes of a timed program against its plan. A TPU allocates whole tiles, so it may
     have more. Several results form a tuple, which adds one pointer for each result."""
     plan, pointers = case.plan, POINTER * len(case.plan.results)
-    for name, parts, more in (
-        ("argument_bytes", plan.arguments, 0),
-        ("output_bytes", plan.results, pointers),
+    for name, said, parts, more in (
+        ("argument_bytes", record.get("argument_bytes"), plan.arguments, 0),
+        ("output_bytes", record.get("output_bytes"), plan.results, pointers),
     ):
-        least, said = sum(nbytes(part, case.mesh) for part in parts), record.get(name)
+        least = sum(nbytes(part, case.mesh) for part in parts)
         if said is None or backend not in ("cpu", "gpu", "tpu"):
             continue
         if said < least or (backend != "tpu" and said not in (least, least + more)):
             yield f"`{name}` is {said}, and the plan has {least}"
 
 
-def of_others(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+def of_others(lines: Sequence[Entry], runs: Mapping[str, RunLine]) -> Iterator[tuple[int, str]]:
     """(line, problem) of the lines of a file that need no case: its ceilings and its schedules."""
     yield from any_version.of_file(lines, runs)
     yield from comparisons.of_file(lines, runs)
@@ -367,13 +365,13 @@ def of_others(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> 
         yield from ((number, f"{record['case']}: {text}: {AS_WRITTEN}") for text in _counted(record, facts))
 
 
-def of_comparison(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
+def of_comparison(record: ComparisonLine, run: RunLine) -> Iterator[str]:
     """Checks that the case of a comparison exists."""
     if record["what"] == "verdict" and (why := _no_case(str(record.get("case")).partition(" ")[0], run)):
         yield f"{why}: {AS_WRITTEN}"
 
 
-def _no_case(own: str, run: Mapping[str, Any]) -> str:
+def _no_case(own: str, run: RunLine) -> str:
     """Why the table has no such case; "" if it has, or if the run is not of today's table."""
     if run_line.table_version(run) != TABLE_VERSION:
         return ""
@@ -384,7 +382,7 @@ def _no_case(own: str, run: Mapping[str, Any]) -> str:
     return ""
 
 
-def _sampled(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
+def _sampled(record: TimingLine, run: RunLine) -> Iterator[str]:
     samples, asked = len(record["samples_s"]), run.get("timing", {})
     if samples and samples < asked.get("least", 1):
         yield f"{samples} samples, and the run takes {asked['least']} at least: give the samples as they were taken"
@@ -392,14 +390,16 @@ def _sampled(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]
         yield f"{samples} samples, and the run takes {asked['most']} at most: give the samples as they were taken"
 
 
-def with_controls(lines: Sequence[Entry]) -> list[Entry]:
+def with_controls(lines: Sequence[TimingEntry]) -> list[TimingEntry]:
     """The timing lines, and their controls as extra lines, so that every check of samples also applies to the
     controls."""
     found = list(lines)
     for number, record in lines:
         if len(record.get("control_s", ())) and record["mode"] != "host":
-            named = {"case": f"{record['case']} (control)", "samples_s": record["control_s"]}
-            found.append((number, {k: v for k, v in record.items() if k != "seconds"} | named))
+            control = record.copy()
+            control.update({"case": f"{record['case']} (control)", "samples_s": record["control_s"]})
+            control.pop("seconds", None)
+            found.append((number, control))
     return found
 
 
@@ -420,7 +420,7 @@ def of_ceilings(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
         seen.setdefault(key, number)
 
 
-def differing(runs: Mapping[str, Mapping[str, Any]]) -> str:
+def differing(runs: Mapping[str, RunLine]) -> str:
     """The version, compiler flag or setting in which the runs of one product differ; also the version of the case
     table, for runs of one commit. "" if they agree."""
     every = [
@@ -466,7 +466,7 @@ ANSWERS = ("has", "lacks", "crash", "hang")
 """How the answers of capability probes begin."""
 
 
-def of_choice(run: Mapping[str, Any], judged: Collection[str], deselected: int) -> str:
+def of_choice(run: RunLine, judged: Collection[str], deselected: int) -> str:
     """Why a run did not judge what its selection gives; "" if it did. A run that closes its file records how many cases
     pytest options or plugins deselected (`deselected`). In an earlier version of the table, chosen cases that today's
     table lacks are unknown and allowed."""
@@ -487,7 +487,7 @@ def of_choice(run: Mapping[str, Any], judged: Collection[str], deselected: int) 
     return ""
 
 
-def given(run: Mapping[str, Any]) -> Mapping[str, Case]:
+def given(run: RunLine) -> Mapping[str, Case]:
     """The cases, by id, that the selection of a run gives, in its version of the table. SelectionError, TableError,
     TypeError or ValueError if it gives none."""
     names = {field.name for field in fields(Selection)}
@@ -534,7 +534,7 @@ def of_timed_choice(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
                 yield number, f"{case} is not what the selection of its run gives: {AS_WRITTEN}"
 
 
-def of_capabilities(run: Mapping[str, Any], passing: set[str]) -> Iterator[str]:
+def of_capabilities(run: RunLine, passing: set[str]) -> Iterator[str]:
     """Yields where the recorded capabilities of a run contradict its cases. passing: the capabilities of the cases that
     pass."""
     selection = run.get("selection") or {}

@@ -26,6 +26,7 @@ from meshmark.publish.bundles import Bundle
 from meshmark.publish.review import AS_WRITTEN, Entry, Review
 from meshmark.records import results, run_line
 from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT, RECORDS, ResultError
+from meshmark.records.run_definition import RunLine
 
 MADE, OF_A_FILE = {"schema", "made_by", "files", "totals", "statement"}, {"sha256", "bytes"}
 """What a manifest holds, and what it holds of each file."""
@@ -108,10 +109,10 @@ def read_product(bundle: Bundle, review: Review) -> dict[str, Any]:
 
 def check_runs(
     bundle: Bundle, files: Mapping[str, Sequence[Entry]], product: Mapping[str, Any], review: Review
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, RunLine]:
     """The run lines by id, with their suite, release and devices checked."""
-    runs: dict[str, dict[str, Any]] = {}
-    commits = set()
+    runs: dict[str, RunLine] = {}
+    commits = set[str]()
     for name, lines in files.items():
         for number, run in lines:
             if run["kind"] != "run":
@@ -142,13 +143,13 @@ def check_runs(
             for text in itertools.chain(_processes(run), wrong, origin.find_impossible_origin(run, marked)):
                 review.complain(name, text, number)
             commit = suite["commit"]
-            named = isinstance(commit, str) and re.fullmatch(r"[0-9a-f]{40}", commit) is not None
+            named = commit is not None and re.fullmatch(r"[0-9a-f]{40}", commit) is not None
             if not marked and (not named or suite["clean"] is not True):
                 what = "has changes" if named else "names no commit"
                 review.complain(
                     name, f"the suite {what}: run it from a clean checkout, or submit with --mark", number
                 )
-            if named:
+            if commit is not None and named:
                 commits.add(commit)
     if not runs:
         review.complain("", "no run line in any file: submit whole files")
@@ -164,7 +165,7 @@ def check_runs(
     return runs
 
 
-def _processes(run: Mapping[str, Any]) -> Iterator[str]:
+def _processes(run: RunLine) -> Iterator[str]:
     """Yields what is impossible in a run line about its processes, or covers only some of them."""
     facts = run["facts"]
     number, over = facts["num_processes"], run_line.processes(facts)

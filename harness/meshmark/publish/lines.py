@@ -7,14 +7,14 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from meshmark.core import extras
 from meshmark.publish import bundles
 from meshmark.publish.bundles import Bundle, BundleError, Room
 from meshmark.publish.review import Entry, Review
 from meshmark.records import fields, reading, schema, writing
-from meshmark.records.definition import KINDS, LINES
+from meshmark.records.definition import KINDS, LINES, AnyLine
 from meshmark.records.reading import RecordError, Records
 from meshmark.records.run_definition import RunFacts
 
@@ -112,7 +112,7 @@ def entries(bundle: Bundle, name: str, room: Room, review: Review, submitted: bo
                 name, f"run {record['run']} has no run line above: submit whole files", number, "run"
             )
             continue
-        found.append((number, record))
+        found.append((number, cast(AnyLine, record)))  # the schema holds
     return found
 
 

@@ -11,7 +11,7 @@ import hashlib
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePosixPath
@@ -21,6 +21,7 @@ from meshmark.core.installation import CHECKOUT
 from meshmark.publish.review import AS_WRITTEN
 from meshmark.records import run_line
 from meshmark.records.results import RECORDS
+from meshmark.records.run_definition import RunLine
 
 MAIN = ("refs/remotes/origin/main", "refs/remotes/upstream/main", "refs/heads/main", "HEAD")
 """The refs to look for the project's commits, in this order; the first one that exists is used."""
@@ -72,7 +73,7 @@ class Commit:
     """The newest version of the must-pass lists that its package has; 0 if that is not known."""
 
 
-def find_impossible_origin(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
+def find_impossible_origin(run: RunLine, marked: bool) -> Iterator[str]:
     """Yields what is impossible in the origin of a run. marked: the product concedes changes to the suite."""
     suite, started = run["facts"]["suite"], parse_started(run.get("started"))
     if started is None or not FIRST <= started < time.time() + SLACK:

@@ -8,12 +8,13 @@ program is much faster than the best that the same run measured. Honest runs sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from meshmark.devices import chips
 from meshmark.operations.base import Argument, Result, nbytes
 from meshmark.operations.cases import Case
+from meshmark.records.definition import CeilingLine, ConformanceLine, TimingLine
+from meshmark.records.run_definition import RunFacts
 
 LEAST_CALL = 2e-6
 """Seconds: no isolated call is shorter, because it includes Python, the runtime and the wait for the result. The least
@@ -42,7 +43,7 @@ CORE_FLOPS, CORE_COPY = 768e9, 120e9
 
 
 def find_impossible_times(
-    record: Mapping[str, Any], case: Case, facts: Mapping[str, Any], ceilings: Sequence[Mapping[str, Any]]
+    record: TimingLine, case: Case, facts: RunFacts, ceilings: Sequence[CeilingLine]
 ) -> Iterator[str]:
     """Yields why a time is impossible. ceilings: those of the same run."""
     samples = record["samples_s"]
@@ -76,7 +77,7 @@ def find_impossible_times(
         yield f"moves {moved * record['devices'] / middle:.3g} B/s, and a copy of the same run has {copy:.3g}"
 
 
-def exceeds_memory(record: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+def exceeds_memory(record: ConformanceLine | TimingLine, facts: RunFacts) -> str:
     """Why a program did not fit into its device; "" if it did, or if no published figure says. Results may lie in the
     memory of arguments."""
     chip = chips.chip_of(str(facts.get("device_kind")))
@@ -88,7 +89,7 @@ def exceeds_memory(record: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     return f"its arguments and temporaries take {needed:.4g} B, and a device of {chip.name} has {most:.4g} B at most"
 
 
-def find_impossible_ceilings(record: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
+def find_impossible_ceilings(record: CeilingLine, facts: RunFacts) -> Iterator[str]:
     """Yields why a ceiling of virtual devices is impossible on the host that the run names."""
     cores = (facts.get("host") or {}).get("cores")
     if facts.get("backend") != "cpu" or not cores:

@@ -16,6 +16,7 @@ from typing import Any
 from meshmark.core.skew import measure_skew, slowest
 from meshmark.devices import chips
 from meshmark.records.definition import CeilingLine, TimingLine
+from meshmark.records.run_definition import RunFacts
 from meshmark.timing import figures
 from meshmark.timing.ceilings import COPIES
 
@@ -44,7 +45,7 @@ ALIKE = 20
 """With at least this many samples, all equal values are not chance."""
 
 
-def peak_of(record: TimingLine, facts: Mapping[str, Any]) -> tuple[str, float, float, str] | None:
+def peak_of(record: TimingLine, facts: RunFacts) -> tuple[str, float, float, str] | None:
     """(what, the rate of this timing record, the peak of its devices, the chip). None if no peak is published or the
     record has no rate. Rates are bytes/s of one device, or FLOP/s of all participating devices."""
     chip = chips.chip_of(str(facts.get("device_kind")))
@@ -64,7 +65,7 @@ def peak_of(record: TimingLine, facts: Mapping[str, Any]) -> tuple[str, float, f
     return None
 
 
-def find_timing_faults(record: TimingLine, facts: Mapping[str, Any], peaks_explained: bool) -> Iterator[str]:
+def find_timing_faults(record: TimingLine, facts: RunFacts, peaks_explained: bool) -> Iterator[str]:
     """Yields the faults of a timing record, each with the way to correct it."""
     samples: Sequence[float] = record["samples_s"]
     if not samples:
@@ -133,9 +134,7 @@ def _of_ranks(record: TimingLine, size: int) -> Iterator[str]:
         yield f"skew {str(own)[:80]} is not that of samples_by_rank, {found}: {TAKEN}"
 
 
-def find_ceiling_faults(
-    record: CeilingLine, facts: Mapping[str, Any], peaks_explained: bool
-) -> Iterator[str]:
+def find_ceiling_faults(record: CeilingLine, facts: RunFacts, peaks_explained: bool) -> Iterator[str]:
     """Yields the faults of a ceiling record: its value must follow from its fastest sample and be below the peak. The
     copy bandwidth has no peak to compare with: small arrays stay in caches, which are faster than the memory."""
     samples, devices = record["samples_s"], record["devices"]

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from meshmark.core.privacy import redact
+from meshmark.records.run_definition import RunFacts
 
 _QUAD = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]*\d)")
 _SIX = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?![\w:])")
@@ -140,7 +141,7 @@ def clean_record(
     return value
 
 
-def versions_of(facts: Mapping[str, Any]) -> frozenset[str]:
+def versions_of(facts: RunFacts) -> frozenset[str]:
     """The version numbers that the facts of a run name."""
     named = [facts.get("versions"), facts.get("compiler")]
     return frozenset(str(v) for group in named if isinstance(group, dict) for v in group.values())

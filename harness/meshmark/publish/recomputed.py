@@ -14,10 +14,9 @@ and a device that adds and multiplies in its own dtype seldom has all of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -29,6 +28,8 @@ from meshmark.operations.base import Argument, Result, owners_of
 from meshmark.operations.cases import Case, Cell
 from meshmark.publish.review import AS_WRITTEN, Review
 from meshmark.records import run_line
+from meshmark.records.definition import ConformanceLine
+from meshmark.records.run_definition import RunFacts
 
 ODD, MOST_ODD = 0.04, 10
 """The share, and the number, of exact cases with zeros whose digests may differ from the reference: a zero may have
@@ -117,7 +118,7 @@ def digest_results(case: Case, expected: Iterable[np.ndarray], owners: tuple[int
     return digests.of_ranks(ranks)
 
 
-def owners(case: Case, facts: Mapping[str, Any]) -> tuple[int, ...] | None:
+def owners(case: Case, facts: RunFacts) -> tuple[int, ...] | None:
     """The process of each mesh position in a run; None if there is one process."""
     processes = run_line.processes(facts)
     if processes == 1:
@@ -145,7 +146,7 @@ class NoReference(Exception):
 
 
 def find_impossible_numbers(
-    case: Case, record: Mapping[str, Any], facts: Mapping[str, Any], tally: Tally
+    case: Case, record: ConformanceLine, facts: RunFacts, tally: Tally
 ) -> Iterator[str]:
     """Yields what is impossible in a passing line of numbers or gradient. NoReference if its answer can't be computed
     here."""
@@ -155,7 +156,7 @@ def find_impossible_numbers(
         yield from find_wrong_answers(case, record, facts, tally)
 
 
-def find_contradiction(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+def find_contradiction(case: Case, record: ConformanceLine, facts: RunFacts) -> str:
     """What is impossible in a passing line of numbers or gradient, without any computation; "" if nothing is."""
     error, bound = record["error"], record["bound"]
     if case.plan.judge != "bound" and (error or bound):
@@ -171,22 +172,25 @@ def find_contradiction(case: Case, record: Mapping[str, Any], facts: Mapping[str
     return ""
 
 
-def _bits(record: Mapping[str, Any]) -> int:
+def _quantities(record: ConformanceLine) -> tuple[float, float]:
+    """The error and the bound of a passing line. Both are numbers: another rule refuses texts."""
+    return float(record["error"]), float(record["bound"])
+
+
+def _bits(record: ConformanceLine) -> int:
     """The bits of the default precision that a record names; 0 if it names none."""
     match = _BITS.fullmatch(str(record.get("precision", "")))
     return int(match[1]) if match and len(match[1]) < 4 else 0
 
 
-def factor_roundoff(case: Case, record: Mapping[str, Any]) -> float:
+def factor_roundoff(case: Case, record: ConformanceLine) -> float:
     """The unit roundoff to which the device rounds the factors of a contraction, as the record's precision names it; 0
     if it does not round them."""
     bits = _bits(record) if case.plan.precision == "default" and case.plan.judge == "bound" else 0
     return 2.0**-bits if 0 < bits < dtype_of(case.cell.request.dtype).digits else 0.0
 
 
-def find_wrong_answers(
-    case: Case, record: Mapping[str, Any], facts: Mapping[str, Any], tally: Tally
-) -> Iterator[str]:
+def find_wrong_answers(case: Case, record: ConformanceLine, facts: RunFacts, tally: Tally) -> Iterator[str]:
     """Yields where a passing line of numbers or gradient, without a contradiction, does not have the answer of the
     reference. NoReference if the answer can't be computed here."""
     who, special = owners(case, facts), has_special_values(case.cell) and case.plan.judge != "bits"
@@ -197,7 +201,7 @@ def find_wrong_answers(
         if special:
             yield from _special(case, record, found, who)
         elif case.plan.judge == "bound":
-            yield from _rounded(case, record["error"], record["bound"], found, who is None)
+            yield from _rounded(case, *_quantities(record), found, who is None)
             if sum(want.size for want in found.expected) >= SEVERAL:
                 tally.rounded += 1
                 tally.nearest += [case.id] * is_nearest(case, record, found, who)
@@ -214,13 +218,14 @@ def find_wrong_answers(
 
 
 def is_nearest(
-    case: Case, record: Mapping[str, Any], found: Answer, who: tuple[int, ...] | None = None
+    case: Case, record: ConformanceLine, found: Answer, who: tuple[int, ...] | None = None
 ) -> bool:
     """Whether the digest of a rounded case, or its error, is that of the numbers nearest to the reference. who: the
     process of each mesh position; None if there is one process."""
     results = list(zip(case.plan.results, found.expected, found.bounds, strict=True))
-    if who is None and record["bound"]:
-        share = record["error"] / record["bound"]
+    error, bound = _quantities(record)
+    if who is None and bound:
+        share = error / bound
         least = [_least(case, r, want, b)[1] for r, want, b in results if b is not None and want.size]
         if 0 < share <= max(least, default=0.0):
             return True
@@ -235,15 +240,16 @@ numbers, which the reference does not model."""
 
 
 def _special(
-    case: Case, record: Mapping[str, Any], found: Answer, who: tuple[int, ...] | None
+    case: Case, record: ConformanceLine, found: Answer, who: tuple[int, ...] | None
 ) -> Iterator[str]:
     """Yields a bound of a case with special values that is larger than the reference allows, or a digest that is
     neither that of a device that keeps subnormal numbers nor that of one that flushes them."""
     if case.plan.judge == "bound":
         limits = [one[np.isfinite(one)] for one in found.bounds if one is not None]
         largest = max((float(one.max()) for one in limits if one.size), default=0.0)
-        if record["bound"] > LOOSE * max(largest, float(np.finfo(np.float32).tiny)):
-            yield f"bound {record['bound']:.6g}, and the largest of the reference is {largest:.6g}"
+        _, bound = _quantities(record)
+        if bound > LOOSE * max(largest, float(np.finfo(np.float32).tiny)):
+            yield f"bound {bound:.6g}, and the largest of the reference is {largest:.6g}"
         return
     flushing, _ = case.cell.expected(
         [without_subnormals(a) for a in case.cell.arguments(record["seed"])], 0.0

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meshmark.levels.statements import Statement
+from meshmark.records.definition import AnyLine, ConformanceLine, TimingLine
 
 MOST = 1000
 """The most complaints that are collected."""
@@ -17,8 +18,11 @@ MOST_OF_A_KIND = 20
 
 AS_WRITTEN = "submit the file as it was written"
 
-Entry = tuple[int, dict[str, Any]]
+Entry = tuple[int, AnyLine]
 """A record with its line number."""
+
+CaseEntry = tuple[int, ConformanceLine]
+TimingEntry = tuple[int, TimingLine]
 
 
 @dataclass

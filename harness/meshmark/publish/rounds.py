@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 from meshmark.core.blocks import Series
+from meshmark.records.definition import TimingLine
+from meshmark.records.run_definition import RunLine
 from meshmark.timing.measure import Budget
 
-Line = tuple[int, Mapping[str, Any]]
+Line = tuple[int, TimingLine]
 """A timing record with its line number."""
 
 EQUAL = 1e-6
@@ -46,7 +47,7 @@ FEW_SECONDS = 0.1
 TAKEN = "give the samples as they were taken"
 
 
-def of_cell(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+def of_cell(found: Sequence[Line], run: RunLine) -> Iterator[tuple[int, str]]:
     """(line, what can't be) of the lines of one cell, cadence and process, with equally many samples."""
     first, record = found[0]
     for number, other in found:
@@ -58,7 +59,7 @@ def of_cell(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[int
         yield first, f"{len(held)} lines of this cell have `rounds_s`, and its first one has it: {TAKEN}"
         return
     together = _together(found)
-    seconds = run["timing"]["seconds"]
+    seconds = run["timing"]["seconds"] or 0.0
     if why := _unruly(together, seconds):
         yield first, f"{why}: {TAKEN}"
     for number, other in found:
@@ -77,7 +78,8 @@ def longer_than_their_cell(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
     spent: dict[tuple[str, int], list[float]] = {}
     for number, record in lines:
         own = spent.setdefault((record["run"], record["process"]), [])
-        own += (times[-1] for name in ("rounds_s", "control_rounds_s") if (times := record.get(name)))
+        every = record.get("rounds_s"), record.get("control_rounds_s")
+        own += (times[-1] for times in every if times)
         if "seconds" in record:
             took, whole = math.fsum(own), record["seconds"]
             own.clear()

@@ -19,6 +19,8 @@ from meshmark.operations.selection import Selection
 from meshmark.publish import blocks, rounds
 from meshmark.publish.rounds import ALONE, TAKEN, Line
 from meshmark.records import run_line
+from meshmark.records.definition import TimingLine
+from meshmark.records.run_definition import RunLine
 from meshmark.timing.bench import SECONDS
 from meshmark.timing.measure import COUNTS, LONGEST_STREAM, STREAM_SECONDS
 
@@ -42,7 +44,7 @@ IN_ORDER = 12
 
 
 def of_file(
-    lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]], time_explained: bool = False
+    lines: Sequence[Line], runs: Mapping[str, RunLine], time_explained: bool = False
 ) -> Iterator[tuple[int, str]]:
     """(line, what can't be) of the timing lines of one file. time_explained: a note says why the run gave its programs
     another time than its profile does."""
@@ -75,7 +77,7 @@ def of_file(
     yield from rounds.longer_than_their_cell(counted)
 
 
-def _unusual_time(run: Mapping[str, Any]) -> str:
+def _unusual_time(run: RunLine) -> str:
     """Why the run gives its programs another time than its profile does; "" if it does not, or is of an earlier
     version. A person who drops samples must change this time, so a change must be explained."""
     timing, selection = run["timing"], run.get("selection")
@@ -97,7 +99,7 @@ def sampled_together(case: str, cadence: str) -> str:
     return "/".join([operation, variant, *rest, *([mode] if cadence in ALONE else [])])
 
 
-def _stopped(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+def _stopped(found: Sequence[Line], run: RunLine) -> Iterator[tuple[int, str]]:
     """Checks that the sampling of one cell stopped where its rule says."""
     first, timing = found[0][0], run["timing"]
     numbers = {len(record["samples_s"]) for _, record in found}
@@ -112,7 +114,7 @@ def _stopped(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[in
     for line, record in found:
         if problem := _calls(record, seconds):
             yield line, problem
-    if "counts" in timing and {"seconds", "least", "most"} <= {name for name in timing if timing[name]}:
+    if "counts" in timing and timing.get("seconds") and timing.get("least") and timing.get("most"):
         yield from (blocks if run_line.processes(run["facts"]) > 1 else rounds).of_cell(found, run)
         return
     if seconds and number > timing.get("least", 1) and run_line.processes(run["facts"]) == 1:
@@ -142,7 +144,7 @@ def _stopped(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[in
     )
 
 
-def _control(record: Mapping[str, Any], number: int) -> Sequence[float]:
+def _control(record: TimingLine, number: int) -> Sequence[float]:
     """The samples of the control of the same rounds; () if it has none, or if it stops by itself."""
     control: Sequence[float] = record.get("control_s", ())
     return control if record["cadence"] not in ALONE and len(control) == number else ()
@@ -158,7 +160,7 @@ def _precise(found: Sequence[Line], number: int, timing: Mapping[str, Any], over
     return all(statistics.median(r["samples_s"]).relative <= timing["precision"] * 1.01 for _, r in found)
 
 
-def _calls(record: Mapping[str, Any], seconds: float | None) -> str:
+def _calls(record: TimingLine, seconds: float | None) -> str:
     """Why the number of calls per sample does not follow from calibration; "" if it does."""
     calls, middle = record.get("calls", 1), sorted(record["samples_s"])[len(record["samples_s"]) // 2]
     if record["cadence"] != "stream":

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from meshmark import __version__
 from meshmark.core import files
@@ -49,6 +49,7 @@ from meshmark.publish.workload import MOST_WORK
 from meshmark.records import results, run_line, sealing, writing
 from meshmark.records.definition import KINDS
 from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT
+from meshmark.records.run_definition import RunFacts, RunLine
 
 Value = TypeVar("Value")
 
@@ -288,7 +289,7 @@ def _read(path: Path) -> list[Entry]:
         ):
             raise SubmitError([f"{path}:{number}: {why}"])
     for _, record in lines:
-        record.pop(sealing.FIELD, None)
+        cast(dict[str, object], record).pop(sealing.FIELD, None)
     if not any(record["kind"] != "run" for _, record in lines):
         raise SubmitError([f"{path} holds nothing but run lines: name what --record wrote"])
     last = {r["case"]: "seconds" in r for _, r in lines if r["kind"] == "conformance"}
@@ -299,7 +300,7 @@ def _read(path: Path) -> list[Entry]:
     return lines
 
 
-def _facts(read: Mapping[Path, Sequence[Entry]]) -> Mapping[str, Any]:
+def _facts(read: Mapping[Path, Sequence[Entry]]) -> RunFacts:
     runs = [as_records([entry for entry in lines if entry[1]["kind"] == "run"]) for lines in read.values()]
     facts = statements.shared_environment(runs)
     if facts.get("topology"):
@@ -327,7 +328,7 @@ def _product(
     wanted: Wanted,
     files: Mapping[str, Sequence[Entry]],
     statement: Statement,
-    facts: Mapping[str, Any],
+    facts: RunFacts,
     lacking: list[str],
 ) -> dict[str, Any]:
     """The content of product.yaml, with its marks. `lacking` collects the marks that are missing."""
@@ -423,7 +424,7 @@ OPTIONS = {field: option for option, field in MANY.items()}
 """The command-line option of each field of a selection."""
 
 
-def find_repeating_command(run: Mapping[str, Any], kinds: set[str]) -> str:
+def find_repeating_command(run: RunLine, kinds: set[str]) -> str:
     """The command that repeats one run of `meshmark test` or `meshmark bench`; "" for other runs."""
     chosen, facts, timed = run.get("selection", {}), run["facts"], bool(kinds & {"timing", "ceiling"})
     if "comparison" in kinds or "environment" in run:
@@ -431,8 +432,8 @@ def find_repeating_command(run: Mapping[str, Any], kinds: set[str]) -> str:
     words = ["meshmark", "bench" if timed else "test"]
     words += ["--profile", str(chosen.get("profile", "standard"))]
     for name, option in OPTIONS.items():
-        if isinstance(chosen.get(name), list) and chosen[name]:
-            words += [f"--{option}", ",".join(map(str, chosen[name]))]
+        if isinstance(values := chosen.get(name), list) and values:
+            words += [f"--{option}", ",".join(map(str, values))]
     words += _expecting(chosen)
     if timed:
         timing = run.get("timing", {})
@@ -458,7 +459,7 @@ def _expecting(chosen: Mapping[str, Any]) -> list[str]:
     return words + (["--counters", directory] if isinstance(directory, str) else [])
 
 
-def _launched(words: list[str], facts: Mapping[str, Any]) -> list[str]:
+def _launched(words: list[str], facts: RunFacts) -> list[str]:
     """The command with its number of devices, and with the launch of its processes if there are several.
 
     Virtual devices are started by `meshmark launch`. If JAX found the processes itself, the cluster's launcher starts

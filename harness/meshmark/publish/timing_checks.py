@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from meshmark.levels.expectations import Expectations
 from meshmark.publish import (
@@ -19,13 +19,14 @@ from meshmark.publish import (
     untimed,
 )
 from meshmark.publish.against_table import Lookup
-from meshmark.publish.review import AS_WRITTEN, Entry, Review
+from meshmark.publish.review import AS_WRITTEN, Entry, Review, TimingEntry
 from meshmark.records import run_line
-from meshmark.records.definition import CeilingLine, TimingLine
+from meshmark.records.definition import CeilingLine
+from meshmark.records.run_definition import RunFacts, RunLine
 
 
 def check_timings(
-    name: str, lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]], product: Mapping[str, Any],
+    name: str, lines: Sequence[Entry], runs: Mapping[str, RunLine], product: Mapping[str, Any],
     expected: Expectations, review: Review,
 ) -> None:  # fmt: skip
     """Check the timing, ceiling and comparison lines: plausible, and with the cost of the table."""
@@ -43,16 +44,16 @@ def check_timings(
     )
     for number, text in itertools.chain.from_iterable(found_in_all):
         review.complain(name, text, number, "sampling")
-    ceilings: dict[str, list[dict[str, Any]]] = {}
+    ceilings: dict[str, list[CeilingLine]] = {}
     for _, record in lines:
         if record["kind"] == "ceiling":
             ceilings.setdefault(record["run"], []).append(record)
     lookups: dict[tuple[int, int], Lookup] = {}
     for number, record in lines:
-        kind, run = record["kind"], runs[record["run"]]
-        facts: Mapping[str, Any] = run["facts"]
+        run = runs[record["run"]]
+        facts: RunFacts = run["facts"]
         found: list[str] = []
-        if kind == "timing":
+        if record["kind"] == "timing":
             on = facts["num_devices"], run_line.processes(facts)
             if on not in lookups:
                 lookups[on] = Lookup(facts, True, {r["operation"] for _, r in of_timings})
@@ -64,22 +65,22 @@ def check_timings(
                 if record["verdict"] == "unsupported":
                     found += filter(None, [excuses.not_unsupported(record, case.cell.capabilities)])
             found += field_checks.of_timing(record, run)
-            found += plausible.find_timing_faults(cast(TimingLine, record), facts, explained)
+            found += plausible.find_timing_faults(record, facts, explained)
             found += filter(
                 None, [physics.exceeds_memory(record, facts) if record["verdict"] == "pass" else ""]
             )
-        elif kind == "ceiling":
-            found += plausible.find_ceiling_faults(cast(CeilingLine, record), facts, explained)
+        elif record["kind"] == "ceiling":
+            found += plausible.find_ceiling_faults(record, facts, explained)
             found += physics.find_impossible_ceilings(record, facts)
-        elif kind == "comparison":
+        elif record["kind"] == "comparison":
             found += [*consistent.of_comparison(record), *field_checks.of_comparison(record, run)]
         for text in found:
-            label = record.get("case") or record.get("name") or kind
+            label = record.get("case") or record.get("name") or record["kind"]
             review.complain(name, f"{label}: {text}", number, "timing")
 
 
 def _excused(
-    name: str, lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]], expected: Expectations,
+    name: str, lines: Sequence[TimingEntry], runs: Mapping[str, RunLine], expected: Expectations,
     review: Review,
 ) -> None:  # fmt: skip
     """Check the timing lines without samples whose verdict is not a failure: nobody sees that such a mode is slow."""

@@ -17,6 +17,7 @@ from meshmark.operations.cases import Case
 from meshmark.operations.selection import SelectionError
 from meshmark.publish import consistent, field_checks
 from meshmark.publish.review import AS_WRITTEN, Entry
+from meshmark.records.run_definition import RunFacts, RunLine
 from meshmark.timing import footprint
 
 ALWAYS_FITS = 1 << 28
@@ -29,7 +30,7 @@ SHRUNK = 0.5
 def find_untimed(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
     """(line, problem) of the timed cells of a file."""
     yield from _cadences(lines)
-    parts: dict[str, list[Mapping[str, Any]]] = {}
+    parts: dict[str, list[RunLine]] = {}
     for _, run in lines:
         if run["kind"] == "run" and _closes(run):
             parts.setdefault(consistent.whole_run(run), []).append(run)
@@ -47,12 +48,12 @@ def find_untimed(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
             yield min(timed.values()), f"{text}, such as {missing[0]}: {AS_WRITTEN}"
 
 
-def _closes(run: Mapping[str, Any]) -> bool:
+def _closes(run: RunLine) -> bool:
     """Whether a run closes its file, so that it says that it is whole, and compares nothing."""
     return bool(run.get("closes")) and "environment" not in run
 
 
-def _fitting(chosen: Mapping[str, Case], timed: set[str], run: Mapping[str, Any]) -> Iterator[str]:
+def _fitting(chosen: Mapping[str, Case], timed: set[str], run: RunLine) -> Iterator[str]:
     """Yields the chosen cases that are not timed and that fit into the memory of the run."""
     facts = run["facts"]
     sweep = (run.get("selection") or {}).get("profile") == "sweep"
@@ -68,7 +69,7 @@ def _fitting(chosen: Mapping[str, Case], timed: set[str], run: Mapping[str, Any]
             yield name
 
 
-def _needed(case: Case, facts: Mapping[str, Any]) -> tuple[int, int]:
+def _needed(case: Case, facts: RunFacts) -> tuple[int, int]:
     """The bytes that timing a case needs on one device, and on the host: virtual devices use the host's memory."""
     device, host = footprint.device_bytes(case.cell), footprint.host_bytes(case.cell)
     return (0, host + device * case.mesh.size) if facts.get("virtual") else (device, host)

@@ -11,15 +11,16 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from meshmark.operations.base import Argument, Result
 from meshmark.operations.cases import Case
 from meshmark.publish import recomputed
 from meshmark.publish.recomputed import NoReference, Tally
 from meshmark.publish.review import AS_WRITTEN, Review
+from meshmark.records.definition import ConformanceLine
+from meshmark.records.run_definition import RunFacts
 
 MOST_WORK = 32 << 30
 """Bytes of arguments and results to compute again for one product, 8 bytes for each element. The standard profile on 8
@@ -40,8 +41,8 @@ class Answered:
     """The file."""
     number: int
     case: Case
-    record: Mapping[str, Any]
-    facts: Mapping[str, Any]
+    record: ConformanceLine
+    facts: RunFacts
 
     @property
     def cell(self) -> tuple[str, int, float]:

@@ -500,6 +500,17 @@ LINES: dict[str, type] = {
 }
 """Every kind of line."""
 
+AnyLine = (
+    RunLine
+    | ConformanceLine
+    | TimingLine
+    | CeilingLine
+    | ComparisonLine
+    | ScheduleLine
+    | ChosenLine
+    | EndLine
+)
+
 KINDS = tuple(LINES)
 
 KNOWN_NEEDS = ("link", "was")
