@@ -128,6 +128,15 @@ def test_a_permutation_on_one_device_goes_nowhere():
     assert list(against_contract.find_impossible_traffic(case, record | {"wire_bytes": 64}, GPU))
 
 
+@pytest.mark.parametrize("name", ["wire_bytes", "excess_bytes"])
+@pytest.mark.parametrize("said", ["inf", "-inf", "nan", 1e300])
+def test_bytes_that_no_program_sends_are_a_complaint(name, said):
+    """A schema allows the texts, and the excess ended `validate` with an exception."""
+    case = cases.find("psum/axes=x+y/auto/2x2/float32/4KiB", 4)
+    line = submissions.exchanged(case) | {"excess_bytes": 0.0} | {name: said}
+    assert any(name in text for text in against_contract.find_impossible_traffic(case, line, FACTS))
+
+
 def test_a_program_tells_what_it_gathers_whole():
     case = cases.find("psum/axes=x+y/auto/2x2/float32/4KiB", 4)
     line = {"collectives": [{"kind": "all-reduce", "bytes": 4096, "groups": "1x4", "trips": 1}]}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mutated records and manifests through every command that reads them: `python -m tests.studies.mutations`.
+"""Mutated records, manifests and products through every command that reads them:
+`python -m tests.studies.mutations`.
 
 Each file differs from a good one by one to three mutations of its values, its names or its bytes. A command may refuse
 it in one line, or accept it. An exception is a fault of the command. The tests run a few of them, and
@@ -243,8 +244,48 @@ def through_reviewer(made: submissions.Bundle) -> None:
         assert "\n" not in str(error)
 
 
+PUBLISHED = ("0.12.0.1", "cpu-8-virtual"), ("0.12.0.1", "cpu-2x4-virtual")
+"""The published products whose lines are mutated: cases and times of one process and of two."""
+
+SELDOM = 4
+"""One of so many mutations is of a published product too."""
+
+EACH = 1
+"""The lines of each kind, check, mode, cadence and verdict that are kept of a published file."""
+
+
+def published(release: str, name: str) -> submissions.Bundle:
+    """A few lines of every kind of a published product. Lines of `base` fail before the rules that compare a line with
+    the table and with its run; these lines reach them."""
+    directory = Path(__file__).parents[2] / "results" / release / name
+    files = {path.name: File(path.name, path.read_bytes()) for path in sorted(directory.iterdir())}
+    made = submissions.Bundle(release, f"{name}-mutated", files)
+    for file in [file for file in files if file.endswith(".jsonl.gz")]:
+        seen, kept = Counter[tuple](), []
+        for line in submissions.lines_of(made, file):
+            shape = tuple(line.get(field) for field in ("kind", "check", "mode", "cadence", "verdict"))
+            seen[shape] += 1
+            if line["kind"] == "run" or seen[shape] <= EACH:
+                kept.append(line)
+        made = submissions.with_lines(made, file, kept)
+    return made
+
+
+def products(draw: random.Random, good: submissions.Bundle) -> submissions.Bundle:
+    """A part of a published product in which one place of one to three lines is mutated, spelled as `submit` spells."""
+    file = draw.choice([name for name in good.files if name.endswith(".jsonl.gz")])
+    lines = submissions.lines_of(good, file)
+    for _ in range(draw.randint(1, 3)):
+        number = draw.randrange(len(lines))
+        lines[number] = mutated(lines[number], draw)
+    try:
+        return submissions.with_lines(good, file, lines)
+    except UnicodeEncodeError:  # half a character: no file can hold it
+        return good
+
+
 def run(number: int, seed: int = 0) -> list[str]:
-    """Read `number` mutated records and manifests, and return every exception with its place."""
+    """Read `number` mutated records, manifests and published products, and return every exception with its place."""
     draw, faults = random.Random(seed), list[str]()
     good = base()
     with tempfile.TemporaryDirectory() as name:
@@ -252,11 +293,15 @@ def run(number: int, seed: int = 0) -> list[str]:
         path = directory / "good.jsonl"
         path.write_text("".join(dumps(line) + "\n" for line in good))
         made = submit.bundled([path], submit.Wanted("cpu-4", "tests", level=""))
+        parts = [published(*one) for one in PUBLISHED]
         for index in range(number):
-            for what, step in (
+            steps: list[tuple[str, Callable[[], object]]] = [
                 ("record", lambda: through_readers(records(draw, good), directory)),
                 ("manifest", lambda: through_reviewer(manifests(draw, made))),
-            ):
+            ]
+            if index % SELDOM == 0:  # such a review takes ten times as long
+                steps.append(("product", lambda: check_product(products(draw, draw.choice(parts)))))
+            for what, step in steps:
                 try:
                     step()
                 except Exception as error:
@@ -268,9 +313,7 @@ def run(number: int, seed: int = 0) -> list[str]:
 
 def main() -> int:
     add = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add.add_argument(
-        "--number", type=int, default=NUMBER, help="mutated records, and as many mutated manifests"
-    )
+    add.add_argument("--number", type=int, default=NUMBER, help="mutated records, and as many manifests")
     add.add_argument("--seed", type=int, default=0)
     arguments = add.parse_args()
     start = time.perf_counter()
@@ -278,8 +321,8 @@ def main() -> int:
     for text, times in Counter(fault.split(" (number")[0] for fault in faults).most_common(40):
         print(f"{times:5} {text}")
     print(
-        f"{arguments.number} mutated record files and {arguments.number} mutated manifests: {len(faults)} exceptions,"
-        f" {time.perf_counter() - start:.0f} s"
+        f"{arguments.number} mutated record files and manifests, and one product for {SELDOM}: {len(faults)}"
+        f" exceptions, {time.perf_counter() - start:.0f} s"
     )
     return int(bool(faults))
 
