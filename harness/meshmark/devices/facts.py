@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
+from meshmark.records.run_definition import RunFacts
 from meshmark.records.run_line import departures, place_of
 
 
@@ -84,11 +86,11 @@ class Facts:
             lines.append("the cache of JAX_COMPILATION_CACHE_DIR is not used: this run compiles each program")
         return lines
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> RunFacts:
         """The facts in JSON types."""
-        return asdict(self) | {"virtual": self.virtual}
+        return cast(RunFacts, asdict(self) | {"virtual": self.virtual})
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Facts:
+    def from_json(cls, data: Mapping[str, Any]) -> Facts:
         """The inverse of to_json."""
         return cls(**{k: v for k, v in data.items() if k != "virtual"})

@@ -85,8 +85,8 @@ def main() -> int:
         say({"problem": str(error)})
         return 0
     facts = probe.facts().to_json()
-    facts["versions"] |= topologies.compiler(topology)
-    say({"facts": facts})
+    versions = {**facts["versions"], **topologies.compiler(topology)}
+    say({"facts": {**facts, "versions": versions}})
     warm = False
     for entry in job["programs"]:
         cell = growth.cell(*(entry[k] for k in ("operation", "variant", "mesh", "dtype", "size")))

@@ -8,7 +8,7 @@ of a run name these files, with a digest of their contents.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from meshmark.levels import counters, known_issues
 from meshmark.levels.known_issues import Issue
 from meshmark.records import run_line
+from meshmark.records.run_definition import RunFacts
 
 
 @dataclass(frozen=True)
@@ -48,19 +49,19 @@ class Expectations:
                 "digest": _digest(found),
             }
 
-    def issues(self, facts: Mapping[str, Any]) -> list[Issue]:
+    def issues(self, facts: RunFacts) -> list[Issue]:
         """The known issues that apply to a run with these facts (of its run line), the suite's first."""
         return _issues_of((known_issues.FILE, *self.files), facts)
 
-    def given_issues(self, facts: Mapping[str, Any]) -> list[Issue]:
+    def given_issues(self, facts: RunFacts) -> list[Issue]:
         """Those of `issues` that stand in the named files."""
         return _issues_of(self.files, facts)
 
-    def committed(self, facts: Mapping[str, Any]) -> dict[str, str]:
+    def committed(self, facts: RunFacts) -> dict[str, str]:
         """The committed counters of a run with these facts by case id; empty if there are none."""
         return counters.load(*counters.identity(facts), own=self.directory)
 
-    def earlier(self, facts: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    def earlier(self, facts: RunFacts) -> dict[str, tuple[str, str]]:
         """For a release without committed counters: by case id, the newest older release that has some, and its
         counters."""
         jax, backend, devices = counters.identity(facts)
@@ -72,7 +73,7 @@ class Expectations:
         older = counters.load(release, backend, devices, self.directory)
         return {case: (release, text) for case, text in older.items()}
 
-    def lines(self, facts: Mapping[str, Any]) -> Iterator[str]:
+    def lines(self, facts: RunFacts) -> Iterator[str]:
         """The lines about counters and known issues in the header of a run."""
         identity = counters.identity(facts)
         path = counters.find_file(*identity, own=self.directory)
@@ -103,7 +104,7 @@ def _digest(paths: Sequence[Path]) -> str:
     return found.hexdigest()[:16]
 
 
-def _issues_of(files: Sequence[Path], facts: Mapping[str, Any]) -> list[Issue]:
+def _issues_of(files: Sequence[Path], facts: RunFacts) -> list[Issue]:
     release, backend = facts["versions"]["jax"], facts["backend"]
     topology, processes = str(facts.get("topology") or ""), run_line.processes(facts)
     return [

@@ -33,7 +33,7 @@ from meshmark.operations import versions as table_versions
 from meshmark.operations.versions import TableError
 from meshmark.records import run_line
 from meshmark.records.reading import Judged, Records
-from meshmark.records.run_definition import RunFacts
+from meshmark.records.run_definition import RunFacts, RunLine
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def _table_version(files: Sequence[Records]) -> int | None:
     return None
 
 
-def _vendor_issues(run: Mapping[str, Any]) -> str:
+def _vendor_issues(run: RunLine) -> str:
     """The files of known issues that a vendor named for a run, from its selection: acme.toml (0123456789abcdef)."""
     listed = field_of(run.get("selection"), "known_issues")
     named = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []

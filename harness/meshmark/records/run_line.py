@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshmark.core.escaping import plain
+from meshmark.records.run_definition import RunFacts
 
 OF_ONE_RANK = (
     "JAX_PROCESS_",
@@ -97,7 +98,7 @@ def spell_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return ""
 
 
-def processes(facts: Mapping[str, Any]) -> int:
+def processes(facts: RunFacts) -> int:
     """The number of processes over which the programs of a run ran. 1 if nothing ran (a topology's processes are its
     hosts), or if the facts have no number."""
     number = facts.get("num_processes")
@@ -115,13 +116,13 @@ def place_of(facts: Mapping[str, Any]) -> str:
     return topology if not topology or layout == "plain" else f"{topology}-{layout}"
 
 
-def devices_per_process(facts: Mapping[str, Any]) -> int:
+def devices_per_process(facts: RunFacts) -> int:
     """The number of devices per process; 0 if the processes can't have equally many."""
     number, over = facts.get("num_devices"), processes(facts)
     return number // over if type(number) is int and number % over == 0 else 0
 
 
-def device_count(facts: Mapping[str, Any]) -> str:
+def device_count(facts: RunFacts) -> str:
     """The number of devices as escaped text: 8, or over several processes 2 processes × 4."""
     over = processes(facts)
     if over == 1:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -26,6 +26,7 @@ from meshmark.levels import must_pass, statements
 from meshmark.operations.base import MODES
 from meshmark.records import results, run_line
 from meshmark.records.reading import Judged, Records
+from meshmark.records.run_definition import RunFacts
 from meshmark.report import (
     page_comparisons,
     page_over_time,
@@ -198,7 +199,7 @@ def _run_data(
     return run
 
 
-def _virtual(facts: Mapping[str, Any]) -> bool:
+def _virtual(facts: RunFacts) -> bool:
     """Whether devices are virtual: as the record says, and always for CPU devices."""
     return facts.get("virtual") is not False or facts.get("backend") == "cpu"
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from meshmark.core.escaping import field as field_of
 from meshmark.core.escaping import plain
+from meshmark.records.run_definition import RunFacts
 
 KINDS = ("JAX", "jaxlib", "libtpu")
 
@@ -33,7 +34,7 @@ def find_date(kind: str, version: str) -> str:
     return str(_known()["dates"][kind.lower()].get(version, ""))
 
 
-def find_releases(facts: Mapping[str, Any]) -> list[Release]:
+def find_releases(facts: RunFacts) -> list[Release]:
     """The releases in a run's facts: JAX, jaxlib if its version differs, and libtpu."""
     versions = facts.get("versions")
     jax, jaxlib = field_of(versions, "jax"), field_of(versions, "jaxlib")

@@ -32,6 +32,7 @@ from meshmark.operations import OPERATIONS
 from meshmark.operations.base import Operation, Request, parse_size
 from meshmark.operations.cases import Case, Cell
 from meshmark.operations.record_lines import case_head
+from meshmark.records.run_definition import RunFacts
 from meshmark.records.writing import dumps
 
 MARK = "meshmark-weather "
@@ -91,7 +92,7 @@ def program_fields(case: Case, place: str) -> dict[str, Any]:
 # The child ---------------------------------------------------------------------------------------------------
 
 
-def _devices(place: str) -> tuple[tuple[Any, ...], Fabric | None, dict[str, Any]]:
+def _devices(place: str) -> tuple[tuple[Any, ...], Fabric | None, RunFacts]:
     """(devices in mesh order, their network or None, the facts of the environment)."""
     if place == CPU:
         import jax
