@@ -33,7 +33,7 @@ SHARE = 0.25
 MOST_MEMBERS = 1 << 20
 
 
-class Traffic(TypedDict, total=False):
+class RecordedTraffic(TypedDict, total=False):
     """What a line says of the collectives of a program."""
 
     collectives: list[RecordedCollective]
@@ -41,7 +41,7 @@ class Traffic(TypedDict, total=False):
     excess_bytes: Number
 
 
-def find_impossible_traffic(case: Case, record: Traffic, facts: RunFacts) -> Iterator[str]:
+def find_impossible_traffic(case: Case, record: RecordedTraffic, facts: RunFacts) -> Iterator[str]:
     """Yields what is impossible in the line of a passing communication check."""
     if "collectives" not in record or "wire_bytes" not in record:
         yield "passes its communication check without `collectives` and `wire_bytes`"

@@ -313,7 +313,7 @@ def of_timed_program(record: TimingLine, case: Case, run: RunLine) -> Iterator[s
     if "communication" not in record:
         return
     if against_table.compiles_as_today(case, run):
-        said: against_contract.Traffic = {"collectives": record["communication"]}
+        said: against_contract.RecordedTraffic = {"collectives": record["communication"]}
         if "wire_bytes" in record:
             said["wire_bytes"] = record["wire_bytes"]
         yield from (
