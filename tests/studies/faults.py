@@ -57,6 +57,7 @@ def load_families() -> None:
         "batches",
         "words",
         "answers",
+        "ties_and_ends",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

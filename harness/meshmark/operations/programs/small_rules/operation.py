@@ -20,6 +20,7 @@ from meshmark.operations.programs.small_rules.axes import RULES_OF_AXES
 from meshmark.operations.programs.small_rules.batches import RULES_OF_BATCHES
 from meshmark.operations.programs.small_rules.calls import RULES_OF_CALLS
 from meshmark.operations.programs.small_rules.comparing import line_and_grid
+from meshmark.operations.programs.small_rules.conditions import RULES_OF_CONDITIONS
 from meshmark.operations.programs.small_rules.corners import RULES_OF_CORNERS
 from meshmark.operations.programs.small_rules.derivatives import RULES_OF_DERIVATIVES
 from meshmark.operations.programs.small_rules.functions import RULES_OF_FUNCTIONS
@@ -77,6 +78,7 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_WHAT_IS_ASKED,
     **RULES_OF_SPELLINGS,
     **RULES_OF_PROMISES,
+    **RULES_OF_CONDITIONS,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 

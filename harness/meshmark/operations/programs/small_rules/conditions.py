@@ -1,0 +1,661 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small rules: calls that are right until one more condition holds: ties, starts past the end, a rule with two
+constants, a mesh whose devices come in another order, a specification with several axes for one dimension."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from meshmark.operations.programs.cuts.running import mixed
+from meshmark.operations.programs.forms.base import explicit
+from meshmark.operations.programs.refusals import mapped, placed
+from meshmark.operations.programs.small_rules.comparing import expect, refused
+
+
+def _rules_with_constants(line, grid):
+    """A rule of one's own has its constants (`nondiff_argnums`) in their order, wherever they stand among the
+    arguments."""
+    host = mixed((2 * line.size,), 7, 5).astype(np.float32)
+    x = placed(line, host, "d")
+    expected = np.full_like(host, 12)
+
+    first = jax.custom_vjp(lambda n, k, v: v, nondiff_argnums=(0, 1))
+    first.defvjp(lambda n, k, v: (v, ()), lambda n, k, kept, ct: (ct * (10 * n + k),))
+    apart = jax.custom_vjp(lambda n, v, k: v, nondiff_argnums=(0, 2))
+    apart.defvjp(lambda n, v, k: (v, ()), lambda n, k, kept, ct: (ct * (10 * n + k),))
+    forward = jax.custom_jvp(lambda n, v, k: v, nondiff_argnums=(0, 2))
+    forward.defjvp(lambda n, k, primals, tangents: (primals[0], tangents[0] * (10 * n + k)))
+    calls = {
+        "two constants first": lambda v: first(1, 2, v),
+        "constants around": lambda v: apart(1, v, 2),
+        "constants around a forward rule": lambda v: forward(1, v, 2),
+    }
+    found = jax.jit(lambda v: {name: jax.grad(lambda w, f=f: f(w).sum())(v) for name, f in calls.items()})(x)
+    for name, call in calls.items():
+        expect(np.asarray(found[name]), expected, f"the slope of a rule with {name}")
+        expect(
+            np.asarray(jax.grad(lambda v, f=call: f(v).sum())(x)), expected, f"the eager slope with {name}"
+        )
+
+
+def _moved_between_orders(line, grid):
+    """An array that is put onto the same devices in another order has its parts where the new order says, also where
+    each device's part has the same shape."""
+    host = mixed((2 * line.size, 4), 7, 5).astype(np.float32)
+    devices = line.devices.ravel()
+    orders = {
+        "reversed": devices[::-1],
+        "rolled": np.roll(devices, 1),
+        "interleaved": devices.reshape(-1, 2).T.ravel() if devices.size % 2 == 0 else devices,
+    }
+    x = placed(line, host, "d")
+    for name, order in orders.items():
+        other = Mesh(order, ("d",))
+        there = NamedSharding(other, P("d"))
+        for way, moved in (
+            ("one array", jax.device_put(x, there)),
+            ("a tree", jax.device_put({"a": (x,)}, there)["a"][0]),
+            ("a donated copy", jax.device_put(placed(line, host, "d"), there, donate=True)),
+        ):
+            expect(np.asarray(moved), host, f"{way} put onto a mesh of {name} devices")
+            position = {device: k for k, device in enumerate(order)}
+            for shard in moved.addressable_shards:
+                k = position[shard.device]
+                right = host[2 * k : 2 * k + 2]
+                expect(np.asarray(shard.data), right, f"the part {k} of {way} on a mesh of {name} devices")
+        back = jax.device_put(jax.device_put(x, there), NamedSharding(line, P("d")))
+        expect(np.asarray(back), host, f"an array put onto {name} devices and back")
+
+
+def _asked_of_indices(line, grid):
+    """Indexing has the sharding that is asked for in every dimension (`out_sharding`), and its numbers."""
+    m = explicit(grid)
+    rows, columns = grid.devices.shape
+    host = mixed((2 * grid.size, 2 * grid.size), 9, 7).astype(np.float32)
+    chosen = np.arange(2 * grid.size)[::-1][: 2 * rows]
+    with jax.set_mesh(m):
+        x = jax.device_put(host, P("x", None))
+        for spec in (P("x", "y"), P(None, "y"), P("y", "x"), P(None, ("x", "y")), P()):
+            calls = {
+                "at": lambda v, s=spec: v.at[chosen].get(out_sharding=s),
+                "at with a mode": lambda v, s=spec: v.at[chosen].get(mode="clip", out_sharding=s),
+            }
+            if (2 * rows) % {"x": rows, "y": columns}.get(spec[0] if len(spec) else None, 1):
+                continue
+            for name, call in calls.items():
+                for way, run in (("eager", call), ("compiled", jax.jit(call))):
+                    found = run(x)
+                    what = f"rows by {name}, {way}, with out_sharding {spec}"
+                    expect(np.asarray(found), host[chosen], what)
+                    place = NamedSharding(m, spec)
+                    expect(
+                        found.sharding.is_equivalent_to(place, 2),
+                        True,
+                        f"whether the sharding of {what} is it",
+                    )
+
+
+def _slopes_at_ties(line, grid):
+    """The slope of a maximum or a minimum is shared evenly between equal elements, along each dimension."""
+    host = np.tile(np.float32([[3, 1, 3, 2], [3, 3, 1, 3]]), (line.size, 1))
+    x = placed(line, host, "d")
+
+    def shared(v, axis):
+        best = v == v.max(axis, keepdims=True)
+        return (best / best.sum(axis, keepdims=True)).astype(np.float32)
+
+    asked = {
+        f"{name} along {axis}{', kept' if kept else ''}": (name, axis, kept)
+        for name, axis, kept in itertools.product(("max", "min"), (None, 0, 1, -1, (0, 1)), (False, True))
+    }
+
+    def slopes(v):
+        return {
+            label: jax.grad(lambda w, n=name, a=axis, k=kept: getattr(jnp, n)(w, axis=a, keepdims=k).sum())(v)
+            for label, (name, axis, kept) in asked.items()
+        }
+
+    for way, found in (("compiled", jax.jit(slopes)(x)), ("of a whole array", jax.jit(slopes)(host))):
+        for label, (name, axis, _) in asked.items():
+            right = shared(host if name == "max" else -host, axis)
+            expect(np.asarray(found[label]), right, f"the slope of {label}, {way}")
+    pairs = {
+        "maximum of equals": (lambda v: jnp.maximum(v, v + 0), 1.0),
+        "maximum with a constant": (lambda v: jnp.maximum(v, 3), np.where(host == 3, 0.5, 0)),
+        "minimum with a constant": (lambda v: jnp.minimum(v, 1), np.where(host == 1, 0.5, 0)),
+        "relu at zero": (lambda v: jax.nn.relu(v - 3), np.zeros_like(host)),
+    }
+    found = jax.jit(lambda v: {k: jax.grad(lambda w, f=f: f(w).sum())(v) for k, (f, _) in pairs.items()})(x)
+    for name, (_, right) in pairs.items():
+        expect(
+            np.asarray(found[name]), np.broadcast_to(right, host.shape).astype(np.float32), f"slope of {name}"
+        )
+
+
+def _fills_of_whole_numbers(line, grid):
+    """Indices outside of an array give the value that is asked for, or the one that is documented for its dtype."""
+    n = 2 * line.size
+    away = np.array([0, n, n - 1, 3 * n, -n - 1], np.int32)
+    inside = np.array([True, False, True, False, False])
+    rows = np.where(inside, away, 0)
+    for dtype in (np.int8, np.int32, np.uint8, np.uint32, np.float32, np.bool_):
+        host = (np.arange(3 * n).reshape(n, 3) % 2).astype(dtype)
+        x = placed(line, host, "d")
+        kind = np.dtype(dtype).kind
+        usual = {"b": True, "f": np.nan}.get(kind)
+        if usual is None:
+            usual = np.iinfo(dtype).min if kind == "i" else np.iinfo(dtype).max
+        asked = -7 if kind in "if" else 1
+        calls = {
+            "get with a fill value": (lambda v, f=asked: v.at[away].get(mode="fill", fill_value=f), asked),
+            "get with fill": (lambda v: v.at[away].get(mode="fill"), usual),
+            "take with a fill value": (
+                lambda v, f=asked: jnp.take(v, away, 0, mode="fill", fill_value=f),
+                asked,
+            ),
+            "take with fill": (lambda v: jnp.take(v, away, 0, mode="fill"), usual),
+        }
+        found = jax.jit(lambda v, c=calls: {name: f(v) for name, (f, _) in c.items()})(x)
+        for name, (_, value) in calls.items():
+            negative = away == -n - 1
+            right = np.where((inside & ~negative)[:, None], host[rows], np.array(value).astype(dtype))
+            expect(np.asarray(found[name]), right.astype(dtype), f"{name} of {np.dtype(dtype).name}")
+
+
+def _slopes_of_clamped_starts(line, grid):
+    """A start before the beginning or past the end is clamped, and slopes go where the numbers went."""
+    n, w = 2 * line.size, 2
+    host = mixed((n, 3), 7, 5).astype(np.float32)
+    part = mixed((w, 3), 5, 3).astype(np.float32) + 1
+    weights = np.arange(1, 3 * n + 1, dtype=np.float32).reshape(n, 3)
+    x, u, k = placed(line, host, "d"), placed(line, part), placed(line, weights, "d")
+
+    def updated(a, b, start):
+        return jnp.sum(lax.dynamic_update_slice(a, b, (start, 0)) * k)
+
+    def cut(a, start):
+        return jnp.sum(lax.dynamic_slice(a, (start, 0), (w, 3)) * u)
+
+    update, slices = jax.jit(jax.grad(updated, (0, 1))), jax.jit(jax.grad(cut))
+    for start in (0, 1, n - w, n - 1, n, 3 * n, -1, -n, -5 * n):
+        at = min(max(start + n if start < 0 else start, 0), n - w)
+        index = np.int32(start)
+        kept = weights.copy()
+        kept[at : at + w] = 0
+        of_operand, of_update = update(x, u, index)
+        expect(
+            np.asarray(of_operand), kept, f"the operand's slope of an update that starts at {start} of {n}"
+        )
+        expect(
+            np.asarray(of_update),
+            weights[at : at + w],
+            f"the slope of an update that starts at {start} of {n}",
+        )
+        right = np.zeros_like(host)
+        right[at : at + w] = part
+        expect(np.asarray(slices(x, index)), right, f"the slope of a slice that starts at {start} of {n}")
+    starts = np.array([0, n - 1, 4 * n], np.int32)
+    for size in (1, w):
+        found = jax.jit(jax.vmap(lambda s, z=size: lax.dynamic_slice(x, (s, 0), (z, 3))))(starts)
+        right = np.stack([host[min(s, n - size) :][:size] for s in starts])
+        expect(np.asarray(found), right, f"a batch of slices of {size}, some past the end")
+
+
+def _slopes_inside_remat(line, grid):
+    """A collective inside of `jax.checkpoint` has the slope that it has outside, by each way to save."""
+    size = line.size
+    host = mixed((2 * size,), 7, 5).astype(np.float32)
+    x = placed(line, host, "d")
+    # Each function is linear in the square, and its sum over the whole result has slope 2 x times a number.
+    inner = {
+        "psum": (lambda v: lax.psum(v * v, "d"), P(), 1.0),
+        "pmean": (lambda v: lax.pmean(v * v, "d") * size, P(), 1.0),
+        "all_gather": (lambda v: lax.all_gather(v * v, "d", tiled=True), P("d"), float(size)),
+        "psum_scatter": (
+            lambda v: lax.psum_scatter(jnp.tile(v * v, size), "d", tiled=True), P("d"), float(size)
+        ),
+        "ppermute": (
+            lambda v: lax.ppermute(v * v, "d", [(k, (k + 1) % size) for k in range(size)]), P("d"), 1.0
+        ),
+    }  # fmt: skip
+    ways: dict[str, Callable[..., Callable[..., jax.Array]]] = {
+        "checkpoint": jax.checkpoint,
+        "checkpoint that saves all": lambda f: jax.checkpoint(
+            f, policy=jax.checkpoint_policies.everything_saveable
+        ),
+        "checkpoint of a checkpoint": lambda f: jax.checkpoint(jax.checkpoint(f)),
+    }
+
+    def loss_of(f: Callable[..., jax.Array], spec: P) -> Callable[..., jax.Array]:
+        return lambda v: mapped(f, line, P("d"), spec)(v).sum()
+
+    for way, wrapped in ways.items():
+        losses = {name: loss_of(wrapped(f), spec) for name, (f, spec, _) in inner.items()}
+        found = jax.jit(lambda v, c=losses: {name: jax.grad(loss)(v) for name, loss in c.items()})(x)
+        for name, (_, _, factor) in inner.items():
+            expect(
+                np.asarray(found[name]), np.float32(2 * factor) * host, f"the slope of {name} inside a {way}"
+            )
+
+
+def _jacobians_of_matrices(line, grid):
+    """A Jacobian has the result's dimensions first, then the argument's in their order, by each way to ask."""
+    rows = 2 * line.size
+    host = mixed((rows, 3), 7, 5).astype(np.float32)
+    cube = mixed((rows, 2, 3), 5, 3).astype(np.float32)
+    w = np.arange(1, 3 * rows + 1, dtype=np.float32).reshape(rows, 3)
+    c = np.arange(1, 6 * rows + 1, dtype=np.float32).reshape(rows, 2, 3)
+    functions = {
+        "a matrix": (lambda m: jnp.stack([(m * w).sum(), 2 * (m * w).sum()]), host, np.stack([w, 2 * w])),
+        "rows of a matrix": (
+            lambda m: (m * w).sum(0), host, np.eye(3, dtype=np.float32)[:, None, :] * w[None]
+        ),
+        "three dimensions": (lambda m: (m * c).sum()[None], cube, c[None]),
+    }  # fmt: skip
+    for name, (f, value, right) in functions.items():
+        x = placed(line, value, "d")
+        for way, derive in (("jacfwd", jax.jacfwd), ("jacrev", jax.jacrev), ("jacobian", jax.jacobian)):
+            expect(np.asarray(jax.jit(derive(f))(x)), right, f"{way} of {name}")
+    x = placed(line, host, "d")
+    seen = np.asarray(jax.jit(jax.hessian(lambda m: (m * m * w).sum()))(x))
+    right = np.zeros((rows, 3, rows, 3), np.float32)
+    for i, j in np.ndindex(rows, 3):
+        right[i, j, i, j] = 2 * w[i, j]
+    expect(seen, right, "the hessian of a matrix")
+
+
+def _lowered_shapes(line, grid):
+    """A program that is compiled ahead of time for shapes takes their shardings, with one axis or several for a
+    dimension, and refuses nothing that fits."""
+    host = mixed((2 * grid.size, 2 * grid.size), 9, 7).astype(np.float32)
+    for spec in (P(("x", "y")), P(("y", "x"), None), P(None, ("x", "y")), P("y", "x"), P("x"), P()):
+        place = NamedSharding(grid, spec)
+        shape = jax.ShapeDtypeStruct(host.shape, host.dtype, sharding=place)
+        compiled = jax.jit(lambda a, k: a * 2 + k["b"]).lower(shape, {"b": shape}).compile()
+        arguments, options = compiled.input_shardings
+        for name, taken in (("an argument", arguments[0]), ("a tree", arguments[1]["b"])):
+            expect(taken.is_equivalent_to(place, 2), True, f"whether {name} is taken as {spec}")
+        expect(dict(options), {}, "the shardings of keywords that there are not")
+        x = jax.device_put(host, place)
+        expect(np.asarray(compiled(x, {"b": x})), host * 3, f"a program compiled for {spec}")
+
+
+def _middles(line, grid):
+    """Medians and quantiles of even and odd numbers, along each dimension, by each way to choose between two."""
+    n = 2 * line.size
+    for columns in (4, 5):
+        host = mixed((n, columns), 11, 7).astype(np.float32)
+        x = placed(line, host, "d")
+        calls = {
+            f"{name} along {axis}": (name, axis)
+            for name, axis in itertools.product(("median", "nanmedian"), (None, 0, 1, -1))
+        }
+        methods = ("linear", "lower", "higher", "midpoint")
+        quantiles = {
+            f"quantile {q} along {axis} by {method}": (q, axis, method)
+            for q, axis, method in itertools.product((0.0, 0.5, 1.0), (0, 1), methods)
+        }
+
+        def every(v, calls=calls, quantiles=quantiles):
+            found = {label: getattr(jnp, name)(v, axis=axis) for label, (name, axis) in calls.items()}
+            for label, (q, axis, method) in quantiles.items():
+                found[label] = jnp.quantile(v, q, axis=axis, method=method)
+            return found
+
+        found = jax.jit(every)(x)
+        for label, (name, axis) in calls.items():
+            right = np.asarray(getattr(np, name)(host, axis=axis), np.float32)
+            expect(np.asarray(found[label]), right, f"{label} of {n} x {columns}")
+        for label, (q, axis, method) in quantiles.items():
+            right = np.asarray(np.quantile(host, q, axis=axis, method=method), np.float32)
+            expect(np.asarray(found[label]), right, f"{label} of {n} x {columns}")
+
+
+def _largest_along(line, grid):
+    """The largest elements along a dimension, with the place of each, in the order of the values: along the last
+    dimension and along earlier ones."""
+    n = 2 * line.size
+    host = ((np.arange(6 * n) * 7) % (6 * n + 1)).astype(np.float32).reshape(n, 2, 3)
+    for k, (axis, spec) in itertools.product(
+        (1, 2), ((0, (None, "d")[:1]), (1, ("d",)), (2, ("d",)), (-2, ("d",)))
+    ):
+        x = placed(line, host, *spec)
+        order = np.argsort(-host, axis, kind="stable")
+        places = np.take(order, np.arange(k), axis).astype(np.int32)
+        values, indices = jax.jit(lambda v, k=k, a=axis: tuple(lax.top_k(v, k, axis=a)))(x)
+        expect(np.asarray(values), np.take_along_axis(host, places, axis), f"the {k} largest along {axis}")
+        expect(np.asarray(indices), places, f"the places of the {k} largest along {axis}")
+
+
+def _ends_of_sums(line, grid):
+    """Sums whose parts leave the range of their dtype, and logarithms of sums of nothing."""
+    n = 2 * line.size
+    host = np.full((n, 4), 60_000, np.float16)
+    nothing = np.full((n, 4), -np.inf, np.float32)
+    nothing[0] = 0
+    half, ends = placed(line, host, "d"), placed(line, nothing, "d")
+    means = {"along the shards": 0, "along the other dimension": 1, "of all": None}
+    found = jax.jit(lambda v: {name: jnp.mean(v, axis=axis) for name, axis in means.items()})(half)
+    for name, axis in means.items():
+        right = np.mean(host.astype(np.float64), axis).astype(np.float16)
+        expect(np.asarray(found[name]), right, f"the mean of float16 {name}, whose sum overflows")
+    sums = {"nn.logsumexp": jax.nn.logsumexp, "scipy.special.logsumexp": jax.scipy.special.logsumexp}
+    seen = jax.jit(lambda v: {name: (f(v, axis=1), f(v[1:])) for name, f in sums.items()})(ends)
+    right = np.where(np.arange(n) == 0, np.log(np.float32(4)), -np.inf).astype(np.float32)
+    for name in sums:
+        rows, whole = (np.asarray(part) for part in seen[name])
+        expect(rows[1:], right[1:], f"{name} of rows of -inf")
+        expect(bool(abs(rows[0] - right[0]) < 1e-5), True, f"whether {name} of zeros is log(4)")
+        expect(whole, np.float32(-np.inf), f"{name} of an array of -inf")
+
+
+def _counts_of_axes(line, grid):
+    """Sums and means of Python numbers and whole numbers over one axis and over several."""
+    rows, columns = grid.devices.shape
+    sizes = {"x": rows, "y": columns, ("x", "y"): rows * columns, ("y", "x"): rows * columns}
+    host = np.arange(grid.size, dtype=np.int32).reshape(rows, columns) * 3 + 1
+    x = placed(grid, host, "x", "y")
+
+    def counted(v):
+        found = {}
+        for axes in sizes:
+            numbers = lax.psum(1, axes), lax.psum(2.5, axes), lax.psum({"a": 3}, axes)["a"]
+            expect(numbers, (sizes[axes], 2.5 * sizes[axes], 3 * sizes[axes]), f"sums of numbers over {axes}")
+            expect(lax.axis_size(axes), sizes[axes], f"the size of {axes}")
+            found[axes] = lax.pmean(v, axes), lax.pmean({"a": v}, axes)["a"]
+        return {str(axes): value for axes, value in found.items()}
+
+    specs = {"x": P(None, "y"), "y": P("x", None), ("x", "y"): P(), ("y", "x"): P()}
+    named = {str(axes): (spec, spec) for axes, spec in specs.items()}
+    found = mapped(counted, grid, P("x", "y"), named)(x)
+    for axes in sizes:
+        along = tuple("xy".index(name) for name in axes)
+        right = host.mean(along, keepdims=True).astype(np.float32)
+        for mean in found[str(axes)]:
+            seen = np.asarray(mean)
+            expect(seen.dtype, right.dtype, f"the dtype of the mean of whole numbers over {axes}")
+            expect(
+                bool(np.allclose(seen, right, rtol=1e-6)), True, f"whether the mean over {axes} is {right}"
+            )
+
+
+def _windows_with_padding(line, grid):
+    """The largest of a window does not see the padding, nor does the smallest: negative and positive arrays, padded by
+    words and by numbers."""
+    n = 4 * line.size
+    host = -mixed((n, 4), 11, 7).astype(np.float32) - 1
+    x = placed(line, host, "d")
+    paddings = {"SAME": "SAME", "numbers": ((1, 1), (0, 2)), "the front alone": ((2, 0), (1, 0))}
+    asked = {
+        f"{name} of windows, padded by {how}, step {step}": (name, padding, step)
+        for name, (how, padding), step in itertools.product(("max", "min"), paddings.items(), (1, 2))
+    }
+
+    def windows(v):
+        found = {}
+        for label, (name, padding, step) in asked.items():
+            reduce, empty = (lax.max, -jnp.inf) if name == "max" else (lax.min, jnp.inf)
+            value = v if name == "max" else -v
+            found[label] = lax.reduce_window(value, empty, reduce, (3, 2), (step, step), padding)
+        return found
+
+    found = jax.jit(windows)(x)
+    for label, (name, padding, step) in asked.items():
+        value, empty = (host, -np.inf) if name == "max" else (-host, np.inf)
+        pads = padding
+        if isinstance(padding, str):
+            pads = []
+            for size, window in zip(host.shape, (3, 2), strict=True):
+                more = max((-(-size // step) - 1) * step + window - size, 0)
+                pads.append((more // 2, more - more // 2))
+        wide = np.pad(value, pads, constant_values=empty)
+        views = np.lib.stride_tricks.sliding_window_view(wide, (3, 2))[::step, ::step]
+        right = getattr(views, name)((2, 3)).astype(np.float32)
+        expect(np.asarray(found[label]), right, label)
+
+
+def _permutations_of_other_orders(line, grid):
+    """Collectives count devices by their place in the mesh, whatever order the mesh has them in."""
+    size, devices = line.size, line.devices.ravel()
+    host = mixed((2 * size,), 7, 5).astype(np.float32)
+    parts = host.reshape(size, 2)
+    order = [*range(1, size, 2), *range(0, size, 2)]
+    for name, mesh in (
+        ("reversed", Mesh(devices[::-1], ("d",))),
+        ("interleaved", Mesh(devices[np.array(order)], ("d",))),
+    ):
+        x = placed(mesh, host, "d")
+        calls = {
+            "ppermute": (
+                lambda v: lax.ppermute(v, "d", [(k, (k + 1) % size) for k in range(size)]),
+                np.roll(parts, 1, 0).ravel(),
+            ),
+            "all_gather": (
+                lambda v: lax.all_gather(v, "d", tiled=True), np.tile(host, size)
+            ),
+            "psum_scatter": (
+                lambda v: lax.psum_scatter(jnp.tile(v, size), "d", tiled=True),
+                np.tile(parts.sum(0), size),
+            ),
+            "axis_index": (
+                lambda v: jnp.full_like(v, 1) * lax.axis_index("d"), np.repeat(np.arange(size), 2)
+            ),
+        }  # fmt: skip
+        for call, (f, right) in calls.items():
+            found = mapped(f, mesh, P("d"), P("d"))(x)
+            expect(np.asarray(found), right.astype(np.float32), f"{call} over {name} devices")
+
+
+def _carries_refused(line, grid):
+    """A loop's carry keeps its dtype and its shape: another one is refused, and nothing is cast."""
+    x = placed(line, np.arange(2 * line.size, dtype=np.float32), "d")
+    whole = placed(line, np.arange(2 * line.size, dtype=np.int32), "d")
+    words = "dtype|carry|type"
+    loops = {
+        "scan of whole numbers that become floats": lambda: lax.scan(
+            lambda c, _: (c * 1.5, None), whole, length=2
+        ),
+        "scan of floats that become float16": lambda: lax.scan(
+            lambda c, _: (c.astype(jnp.float16), None), x, length=2
+        ),
+        "scan of another shape": lambda: lax.scan(lambda c, _: (c[:-1], None), x, length=2),
+        "fori_loop": lambda: lax.fori_loop(0, 2, lambda k, c: c * 1.5, whole),
+        "while_loop": lambda: lax.while_loop(lambda c: c[0] < 0, lambda c: c * 1.5, whole),
+    }
+    for name, loop in loops.items():
+        refused(f"a {name}", words, loop)
+        refused(f"a jitted {name}", words, jax.jit(loop))
+
+
+def _rows_set_explicitly(line, grid):
+    """Updates of whole rows that an array of indices names keep the type of an array whose other dimension is sharded
+    over an Explicit axis, and take the one that is asked for where the rows are."""
+    m = explicit(grid)
+    host = mixed((2 * grid.size, 2 * grid.size), 9, 7).astype(np.float32)
+    chosen = np.array([2 * grid.size - 1, 0], np.int32)
+    old, three = host[chosen], np.float32(3)
+    answers = {
+        "set": np.full_like(old, 3),
+        "add": old + 3,
+        "multiply": old * 3,
+        "min": np.minimum(old, three),
+        "max": np.maximum(old, three),
+    }
+    with jax.set_mesh(m):
+        for spec, asked in (
+            (P(None, "y"), {}),
+            (P(None, ("x", "y")), {}),
+            (P("x", None), {"out_sharding": P("x", None)}),
+        ):
+            x = jax.device_put(host, spec)
+            for name, rows in answers.items():
+                found = jax.jit(lambda v, n=name, k=asked: getattr(v.at[chosen], n)(3.0, **k))(x)
+                right = host.copy()
+                right[chosen] = rows
+                what = f"rows by {name} of an array over {spec}"
+                expect(np.asarray(found), right, what)
+                expect(found.sharding.is_equivalent_to(x.sharding, 2), True, f"whether {what} stay there")
+                expect(jax.typeof(found).sharding.spec, jax.typeof(x).sharding.spec, f"the spec of {what}")
+
+
+def _products_refused(line, grid):
+    """Over Explicit axes a product of two arrays that are sharded along what is contracted is ambiguous, by each name
+    of the product: it is refused without `out_sharding`, and has the numbers with it."""
+    m = explicit(grid)
+    if grid.devices.shape[0] == 1:
+        return
+    host = mixed((2 * grid.size, 2 * grid.size), 9, 7).astype(np.float32)
+    calls = {
+        "matmul": lambda a, b, **k: jnp.matmul(a, b, **k),
+        "dot": lambda a, b, **k: jnp.dot(a, b, **k),
+        "einsum": lambda a, b, **k: jnp.einsum("ij,jk->ik", a, b, **k),
+        "tensordot": lambda a, b, **k: jnp.tensordot(a, b, 1, **k),
+        "dot_general": lambda a, b, **k: lax.dot_general(a, b, (((1,), (0,)), ((), ())), **k),
+    }
+    with jax.set_mesh(m):
+        a, b = jax.device_put(host, P(None, "x")), jax.device_put(host, P("x", None))
+        for name, call in calls.items():
+            refused(f"{name} of two arrays along x", "ambiguous|[Ss]harding", lambda f=call: f(a, b))
+            refused(f"a jitted {name} along x", "ambiguous|[Ss]harding", lambda f=call: jax.jit(f)(a, b))
+            found = jax.jit(lambda v, w, f=call: f(v, w, out_sharding=P("x", None)))(a, b)
+            expect(np.asarray(found), host @ host, f"{name} along x with out_sharding")
+
+
+def _matrices_of_indices(line, grid):
+    """Indices of two dimensions, along each dimension of an array, by each way to look up."""
+    n = 2 * line.size
+    host = ((np.arange(12 * n) * 7) % (12 * n + 1)).astype(np.float32).reshape(n, 4, 3)
+    x = placed(line, host, "d")
+    for axis, size in ((0, n), (1, 4), (2, 3), (-1, 3), (-2, 4)):
+        chosen = ((np.arange(6) * 5 + 1) % size).astype(np.int32).reshape(2, 3)
+        before = (slice(None),) * (axis % 3)
+        calls = {
+            "take": lambda v, i, a=axis: jnp.take(v, i, axis=a),
+            "take with a mode": lambda v, i, a=axis: jnp.take(v, i, axis=a, mode="clip"),
+            "the method": lambda v, i, a=axis: v.take(i, a),
+            "brackets": lambda v, i, b=before: v[(*b, i)],
+            "at": lambda v, i, b=before: v.at[(*b, i)].get(),
+        }
+        found = jax.jit(lambda v, i, c=calls: {name: f(v, i) for name, f in c.items()})(x, chosen)
+        for name in calls:
+            expect(
+                np.asarray(found[name]),
+                np.take(host, chosen, axis),
+                f"a matrix of indices along {axis} by {name}",
+            )
+
+
+def _made_in_place(line, grid):
+    """A new array lies where `device` says, in every dimension, by each function that makes one."""
+    shape = (2 * grid.size, 2 * grid.size)
+    like = placed(grid, np.ones(shape, np.float32))
+    makers = {
+        "zeros": (lambda d: jnp.zeros(shape, device=d), 0),
+        "ones": (lambda d: jnp.ones(shape, np.int32, device=d), 1),
+        "full": (lambda d: jnp.full(shape, 7, np.int8, device=d), 7),
+        "empty": (lambda d: jnp.empty(shape, device=d), None),
+        "zeros_like": (lambda d: jnp.zeros_like(like, device=d), 0),
+        "ones_like": (lambda d: jnp.ones_like(like, dtype=np.int32, device=d), 1),
+        "full_like": (lambda d: jnp.full_like(like, 7, dtype=np.int8, device=d), 7),
+        "asarray": (lambda d: jnp.asarray(np.full(shape, 5, np.int16), device=d), 5),
+    }
+    for spec in (P("x", "y"), P("y", "x"), P(None, "x"), P(("x", "y")), P(None, ("y", "x")), P()):
+        place = NamedSharding(grid, spec)
+        for name, (make, value) in makers.items():
+            found = make(place)
+            what = f"{name} over {spec}"
+            expect(found.sharding.is_equivalent_to(place, 2), True, f"whether {what} is there")
+            if value is not None:
+                expect(np.asarray(found), np.full(shape, value, found.dtype), what)
+
+
+def _specs_that_stay(line, grid):
+    """Types over Explicit axes that follow from those of the arguments: arrays like another one, of another dtype too,
+    what a loop stacks, and a batch over a sharded dimension."""
+    m = explicit(grid)
+    host = mixed((2 * grid.size, 2 * grid.size), 9, 7).astype(np.float32)
+    with jax.set_mesh(m):
+        for spec in (P("x", "y"), P(None, "y"), P("x", None), P("y", "x")):
+            x = jax.device_put(host, spec)
+            rows = P(None, *spec[1:])
+            calls = {
+                "zeros_like": (lambda v: jnp.zeros_like(v), spec, np.zeros_like(host)),
+                "zeros_like of int8": (lambda v: jnp.zeros_like(v, np.int8), spec, np.zeros_like(host, np.int8)),
+                "ones_like of int32": (lambda v: jnp.ones_like(v, jnp.int32), spec, np.ones_like(host, np.int32)),
+                "full_like of float16": (
+                    lambda v: jnp.full_like(v, 2, np.float16), spec, np.full_like(host, 2, np.float16)
+                ),
+                "a batch": (lambda v: jax.vmap(lambda r: r * 2)(v), spec, host * 2),
+                "a batch of columns": (
+                    lambda v: jax.vmap(lambda c: c * 2, 1, 1)(v), spec, host * 2
+                ),
+                "a cast": (lambda v: v.astype(np.int32), spec, host.astype(np.int32)),
+            }  # fmt: skip
+            if spec[0] is None:
+                calls["what a scan stacks"] = (
+                    lambda v: lax.scan(lambda c, r: (c + r, r * 2), v[0], v)[1], rows, host * 2
+                )  # fmt: skip
+            for name, (call, kept, right) in calls.items():
+                for way, run in (("eager", call), ("compiled", jax.jit(call))):
+                    found = run(x)
+                    expect(np.asarray(found), right, f"{name} of {spec}, {way}")
+                    expect(jax.typeof(found).sharding.spec, kept, f"the spec of {name} of {spec}, {way}")
+
+
+def _parts_in_any_order(line, grid):
+    """An array that is made of arrays on single devices has each part where its device is, in whatever order the list
+    has them."""
+    n = 2 * line.size
+    host = mixed((n, 4), 11, 7).astype(np.float32)
+    square = mixed((2 * grid.size, 2 * grid.size), 9, 7).astype(np.float32)
+    for place, value in (
+        (NamedSharding(line, P("d")), host),
+        (NamedSharding(grid, P("y", "x")), square),
+        (NamedSharding(grid, P(None, "y")), square),
+    ):
+        index = place.addressable_devices_indices_map(value.shape)
+        parts = [jax.device_put(value[where], device) for device, where in index.items()]
+        for name, given in (
+            ("in order", parts),
+            ("reversed", parts[::-1]),
+            ("rolled", parts[1:] + parts[:1]),
+        ):
+            made = jax.make_array_from_single_device_arrays(value.shape, place, given)
+            for shard in made.addressable_shards:
+                expect(np.asarray(shard.data), value[shard.index], f"a part of an array of parts {name}")
+            if made.is_fully_addressable:
+                expect(np.asarray(made), value, f"an array of parts {name}")
+
+
+RULES_OF_CONDITIONS: dict[str, Callable[..., None]] = {
+    "rules_with_constants": _rules_with_constants,
+    "moved_between_orders": _moved_between_orders,
+    "asked_of_indices": _asked_of_indices,
+    "slopes_at_ties": _slopes_at_ties,
+    "fills_of_whole_numbers": _fills_of_whole_numbers,
+    "slopes_of_clamped_starts": _slopes_of_clamped_starts,
+    "slopes_inside_remat": _slopes_inside_remat,
+    "jacobians_of_matrices": _jacobians_of_matrices,
+    "lowered_shapes": _lowered_shapes,
+    "middles": _middles,
+    "largest_along": _largest_along,
+    "ends_of_sums": _ends_of_sums,
+    "counts_of_axes": _counts_of_axes,
+    "windows_with_padding": _windows_with_padding,
+    "permutations_of_other_orders": _permutations_of_other_orders,
+    "carries_refused": _carries_refused,
+    "rows_set_explicitly": _rows_set_explicitly,
+    "products_refused": _products_refused,
+    "matrices_of_indices": _matrices_of_indices,
+    "made_in_place": _made_in_place,
+    "specs_that_stay": _specs_that_stay,
+    "parts_in_any_order": _parts_in_any_order,
+}
