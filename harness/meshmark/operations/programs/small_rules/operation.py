@@ -31,6 +31,7 @@ from meshmark.operations.programs.small_rules.making import RULES_OF_MAKING
 from meshmark.operations.programs.small_rules.mapping import RULES_OF_MAPPING
 from meshmark.operations.programs.small_rules.methods import RULES_OF_METHODS
 from meshmark.operations.programs.small_rules.numbers import RULES_OF_NUMBERS
+from meshmark.operations.programs.small_rules.places import RULES_OF_PLACES
 from meshmark.operations.programs.small_rules.precision import RULES_OF_PRECISION
 from meshmark.operations.programs.small_rules.programs import RULES_OF_PROGRAMS
 from meshmark.operations.programs.small_rules.promised import RULES_OF_PROMISES
@@ -79,6 +80,7 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_SPELLINGS,
     **RULES_OF_PROMISES,
     **RULES_OF_CONDITIONS,
+    **RULES_OF_PLACES,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
