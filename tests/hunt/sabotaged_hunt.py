@@ -15,8 +15,8 @@ import numpy as np
 
 from meshmark.commands.main import main
 from meshmark.hunt import generator, oracles
-from meshmark.hunt.program import Input, Node, Program
 from meshmark.hunt.rank_hunt import Lockstep
+from meshmark.program_data.program import Input, Node, Program
 
 OWN = os.environ["MESHMARK_PROCESS_ID"]
 WRONG, DIES = os.environ.get("MESHMARK_WRONG"), os.environ.get("MESHMARK_DIES")

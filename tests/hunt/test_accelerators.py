@@ -11,10 +11,10 @@ import pytest
 from meshmark.commands.main import main
 from meshmark.core.errors import BadInput
 from meshmark.hunt import accelerators, generator, logs, oracles, places
-from meshmark.hunt.building import Builder
 from meshmark.hunt.hunting import choose_modes
-from meshmark.hunt.program import Input, Node, Program
 from meshmark.hunt.workers import Answer, Settings, Slot, Worker
+from meshmark.program_data.building import Builder
+from meshmark.program_data.program import Input, Node, Program
 
 ROWS = Input((8, 8), "float32", ((), ()), {"kind": "ints", "low": -5, "high": 9, "seed": 4})
 PRODUCT = Program((("x", 1),), (ROWS,), (Node("jnp.matmul", ({"v": 0}, {"v": 0})),), (1,), (None,))

@@ -13,8 +13,8 @@ from meshmark.commands import hunt
 from meshmark.core.errors import BadInput
 from meshmark.hunt import another_release, oracles, reports
 from meshmark.hunt.hunting import choose_modes
-from meshmark.hunt.program import Input, Node, Program, to_json
 from meshmark.hunt.workers import Settings, Slot, WorkerError
+from meshmark.program_data.program import Input, Node, Program, to_json
 from meshmark.timing.environments import Environment
 
 ROWS = Input((8, 4), "float32", (("x",),), {"kind": "ints", "low": -5, "high": 9, "seed": 4})

@@ -11,8 +11,8 @@ import pytest
 
 from meshmark.hunt import accelerators, blame, differences, findings, grouping, oracles, reports
 from meshmark.hunt.hunting import Hunt
-from meshmark.hunt.program import Input, Node, Program, Transform, from_json, to_json
 from meshmark.hunt.workers import Answer, Settings
+from meshmark.program_data.program import Input, Node, Program, Transform, from_json, to_json
 from tests.hunt.stubs import StubSlot
 
 V = [{"v": k} for k in range(4)]

@@ -16,7 +16,6 @@ from jax import lax
 
 from meshmark.hunt import (
     accelerators,
-    building,
     forms,
     functions,
     levels,
@@ -25,11 +24,12 @@ from meshmark.hunt import (
     scripts,
     windows,
 )
-from meshmark.hunt.building import Builder
 from meshmark.hunt.drawing import KINDS, Draw, Miss, Value
 from meshmark.hunt.generator import Drawing, draw
 from meshmark.hunt.levels import Level
-from meshmark.hunt.program import Body, Input, Node, Program, Transform, walk_nodes
+from meshmark.program_data import building
+from meshmark.program_data.building import Builder
+from meshmark.program_data.program import Body, Input, Node, Program, Transform, walk_nodes
 
 PLACES = {
     **{"jnp": jnp, "lax": lax, "nn": jax.nn, "jnp.fft": jnp.fft},

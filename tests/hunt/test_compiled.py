@@ -14,8 +14,8 @@ from meshmark.devices.topologies import TopologyError
 from meshmark.hunt import compiled, hunting, oracles, reports
 from meshmark.hunt.compiled import Interpretation
 from meshmark.hunt.generator import draw, meshes_of, meshes_over
-from meshmark.hunt.program import Body, Input, Node, Program, to_json
 from meshmark.hunt.workers import Answer, Settings
+from meshmark.program_data.program import Body, Input, Node, Program, to_json
 from tests.hunt.stubs import StubSlot
 
 AXES = (("x", 2), ("y", 4))

@@ -11,9 +11,9 @@ import pytest
 from meshmark.commands.hunt import summary_lines
 from meshmark.hunt import cures, differences, oracles
 from meshmark.hunt.hunting import Hunt
-from meshmark.hunt.program import Body, Input, Node, Program, Transform, from_json, to_json
 from meshmark.hunt.shrinking import is_valid
 from meshmark.hunt.workers import Answer, Settings
+from meshmark.program_data.program import Body, Input, Node, Program, Transform, from_json, to_json
 from tests.hunt.stubs import StubSlot
 
 V = {"v": 0}

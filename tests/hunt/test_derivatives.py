@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from meshmark.hunt import derivatives, differences, oracles
-from meshmark.hunt.building import Builder
 from meshmark.hunt.generator import draw
-from meshmark.hunt.program import Body, Input, Node, Program, Transform
+from meshmark.program_data.building import Builder
+from meshmark.program_data.program import Body, Input, Node, Program, Transform
 
 V = {"v": 0}
 ROWS = Input((8, 4), "float32", (("x",), ("y",)), {"kind": "ints", "low": -5, "high": 9, "seed": 4})

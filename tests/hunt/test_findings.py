@@ -14,9 +14,9 @@ from meshmark.commands.main import main
 from meshmark.hunt import findings, reports
 from meshmark.hunt.findings import FindingError
 from meshmark.hunt.hunting import Hunt
-from meshmark.hunt.program import walk_nodes
 from meshmark.hunt.workers import Answer
 from meshmark.levels import known_issues
+from meshmark.program_data.program import walk_nodes
 from tests.checkout import ROOT
 from tests.studies import hunt_records
 

@@ -9,11 +9,12 @@ import jax
 import numpy as np
 import pytest
 
-from meshmark.hunt import building, forms, oracles, scripts
+from meshmark.hunt import forms, oracles, scripts
 from meshmark.hunt.drawing import KINDS, Miss
 from meshmark.hunt.generator import Drawing, draw
 from meshmark.hunt.levels import Level
-from meshmark.hunt.program import Body, Input, Node, Program, Transform
+from meshmark.program_data import building
+from meshmark.program_data.program import Body, Input, Node, Program, Transform
 
 V = {"v": 0}
 ROW = Input((8,), "float32", (("x",),), {"kind": "count"})

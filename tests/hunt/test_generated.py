@@ -13,9 +13,9 @@ import pytest
 from docs import found_page
 from meshmark.hunt import findings
 from meshmark.hunt.generator import draw
-from meshmark.hunt.program import to_json
 from meshmark.hunt.versions import GENERATOR
 from meshmark.hunt.workers import Answer, Settings
+from meshmark.program_data.program import to_json
 from meshmark.pytest_plugin import generated
 from tests.hunt.stubs import StubSlot
 

@@ -10,9 +10,9 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from meshmark.hunt import differences, oracles
-from meshmark.hunt.building import Builder
-from meshmark.hunt.program import Body, Input, Node, Program, Transform
-from meshmark.hunt.values import dtype_of
+from meshmark.program_data.building import Builder
+from meshmark.program_data.program import Body, Input, Node, Program, Transform
+from meshmark.program_data.values import dtype_of
 
 COUNT = {"kind": "count"}
 

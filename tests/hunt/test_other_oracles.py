@@ -10,13 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from meshmark.hunt import definitions, generator, oracles, scripts, values
-from meshmark.hunt.building import Builder
+from meshmark.hunt import generator, oracles, scripts
 from meshmark.hunt.generator import draw
 from meshmark.hunt.hunting import ORACLES, choose_modes
-from meshmark.hunt.program import Body, Input, Node, Program, from_json, to_json
-from meshmark.hunt.rules import find_types, measure_weight, narrow_dtypes
+from meshmark.hunt.rules import measure_weight, narrow_dtypes
 from meshmark.hunt.workers import Settings
+from meshmark.program_data import definitions, values
+from meshmark.program_data.building import Builder, find_dtypes
+from meshmark.program_data.program import Body, Input, Node, Program, from_json, to_json
 
 ROWS = Input((8, 4), "float32", (("x",), ("y",)), {"kind": "ints", "low": -5, "high": 9, "seed": 4})
 AXES = (("x", 2), ("y", 4))
@@ -74,7 +75,7 @@ def test_a_definition_gives_what_jax_gives(op):
     made = program(Node(op, DEFINED[op], OPTIONS.get(op, {})))
     if op in ("lax.top_k", "lax.split"):
         made = program(*made.nodes, Node("item", ({"v": 1}, 1)))
-    assert definitions.compute_results(made, find_types(made))[0].size
+    assert definitions.compute_results(made, find_dtypes(made))[0].size
     assert oracles.judge(made, (oracles.NUMPY,)) == []
 
 
@@ -115,7 +116,7 @@ def test_a_dtype_that_numpy_lacks_is_left():
     rows = replace(ROWS, dtype="bfloat16")
     made = program(Node("jnp.einsum", ("ab,ab->a", V, V)), inputs=(rows,))
     with pytest.raises(definitions.Undefined, match="bfloat16"):
-        definitions.compute_results(made, find_types(made))
+        definitions.compute_results(made, find_dtypes(made))
 
 
 @pytest.mark.parametrize("mode", ["permuted", "turned", "donated"])
@@ -317,9 +318,9 @@ def test_a_negative_number_beside_an_unsigned_type_is_left():
         program = Program((("x", 1),), (given,), (Node("jnp.less_equal", ({"v": 0}, number)),), (1,), (None,))
         if beside is None:
             with pytest.raises(definitions.Undefined, match="negative"):
-                definitions.compute_results(program, find_types(program))
+                definitions.compute_results(program, find_dtypes(program))
         else:
-            assert definitions.compute_results(program, find_types(program))[0].tolist() == beside
+            assert definitions.compute_results(program, find_dtypes(program))[0].tolist() == beside
 
 
 @pytest.mark.parametrize(("form", "rounded"), [("scan", True), ("fori", True), ("map", False)])

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from meshmark.hunt.building import Builder
 from meshmark.hunt.differences import normalize
 from meshmark.hunt.generator import draw
-from meshmark.hunt.program import (
+from meshmark.hunt.rules import RULES, measure_weight
+from meshmark.hunt.shrinking import fit_transform, is_valid
+from meshmark.hunt.spellings import Inapplicable, spell_manually
+from meshmark.program_data.building import Builder, find_types
+from meshmark.program_data.program import (
     Input,
     Program,
     ProgramError,
@@ -25,10 +28,7 @@ from meshmark.hunt.program import (
     to_json,
     walk_nodes,
 )
-from meshmark.hunt.rules import RULES, find_types, measure_weight
-from meshmark.hunt.shrinking import fit_transform, is_valid
-from meshmark.hunt.spellings import Inapplicable, spell_manually
-from meshmark.hunt.values import dtype_of, make_array
+from meshmark.program_data.values import dtype_of, make_array
 
 PROGRAMS = st.builds(draw, st.integers(0, 10**6), st.integers(0, 10**6))
 few = settings(max_examples=15, deadline=None, derandomize=True)

@@ -18,9 +18,9 @@ from meshmark.core import installation
 from meshmark.core.installation import SOURCE
 from meshmark.hunt import findings, hunting, logs
 from meshmark.hunt.generator import draw
-from meshmark.hunt.program import from_json, to_json
 from meshmark.hunt.versions import GENERATOR
 from meshmark.hunt.workers import Answer
+from meshmark.program_data.program import from_json, to_json
 from tests.hunt.stubs import StubSlot
 from tests.interrupts import interruptible
 from tests.waiting import PATIENCE, until

@@ -7,9 +7,9 @@ import pytest
 
 from meshmark.hunt import grouping, shrinking
 from meshmark.hunt.generator import draw
-from meshmark.hunt.program import Body, Input, Node, Program, from_json, list_problems, to_json
 from meshmark.hunt.rules import RULES, measure_weight
 from meshmark.hunt.workers import Answer
+from meshmark.program_data.program import Body, Input, Node, Program, from_json, list_problems, to_json
 from tests.hunt.stubs import StubSlot
 
 WRONG = {"mode": "auto", "kind": "numbers", "what": "values", "text": "", "data": {}}

@@ -12,10 +12,19 @@ import pytest
 from meshmark.hunt import differences, oracles, rules, scripts
 from meshmark.hunt.generator import draw
 from meshmark.hunt.hunting import Hunt, choose_modes
-from meshmark.hunt.program import Body, Input, Node, Program, Transform, from_json, list_problems, to_json
 from meshmark.hunt.spellings import spell_manually
-from meshmark.hunt.values import make_array, make_inputs
 from meshmark.hunt.workers import Answer, Settings
+from meshmark.program_data.program import (
+    Body,
+    Input,
+    Node,
+    Program,
+    Transform,
+    from_json,
+    list_problems,
+    to_json,
+)
+from meshmark.program_data.values import make_array, make_inputs
 from tests.hunt.stubs import StubSlot
 
 V = {"v": 0}

@@ -6,12 +6,12 @@ import random
 import jax
 import pytest
 
-from meshmark.hunt.building import Builder, mesh_of
 from meshmark.hunt.drawing import KINDS, ROUNDING, Kind, Miss, Value
 from meshmark.hunt.generator import Drawing, Level
-from meshmark.hunt.program import Body, Input, Node, Program
 from meshmark.hunt.rules import reduce_devices
-from meshmark.hunt.values import make_inputs
+from meshmark.program_data.building import Builder, mesh_of
+from meshmark.program_data.program import Body, Input, Node, Program
+from meshmark.program_data.values import make_inputs
 
 SHAPES = ((4,), (6, 4), (2, 6, 3), (2, 6, 4, 4))
 TYPES = ("float32", "float32", "int32", "uint8", "bool", "uint32", "complex64")

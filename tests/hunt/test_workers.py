@@ -3,8 +3,8 @@
 
 import pytest
 
-from meshmark.hunt.program import Input, Node, Program
 from meshmark.hunt.workers import Settings, Slot, WorkerError, describe_death
+from meshmark.program_data.program import Input, Node, Program
 
 GOOD = Program(
     (("x", 2),), (Input((4,), "float32", (("x",),)),), (Node("jnp.negative", ({"v": 0},)),), (1,), (None,)

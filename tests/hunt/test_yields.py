@@ -10,7 +10,7 @@ from meshmark.commands.main import main
 from meshmark.core.errors import BadInput
 from meshmark.hunt import logs, yields
 from meshmark.hunt.generator import draw, draw_with_families
-from meshmark.hunt.program import Input, Node, Program, to_json
+from meshmark.program_data.program import Input, Node, Program, to_json
 
 PAD = to_json(
     Program(

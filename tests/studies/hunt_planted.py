@@ -34,7 +34,7 @@ FAULTS = {
 
 PATCH = """
 import jax.numpy as jnp
-from meshmark.hunt import building
+from meshmark.program_data import building
 real = building.Builder.node
 def node(self, node, values, outer):
     r = real(self, node, values, outer)

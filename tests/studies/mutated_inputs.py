@@ -35,12 +35,12 @@ from meshmark.devices import environment
 from meshmark.devices.compat import whole_text
 from meshmark.hunt import bisect, generator, logs
 from meshmark.hunt.hunting import Hunt
-from meshmark.hunt.program import to_json
 from meshmark.hunt.workers import Settings
 from meshmark.interpreter import reader
 from meshmark.judge import explaining
 from meshmark.judge.programs import Program
 from meshmark.operations import cases
+from meshmark.program_data.program import to_json
 from meshmark.publish import badges, challenge
 from meshmark.publish.review import Review
 from meshmark.records.reading import RecordError

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 import jax
 
-from meshmark.hunt.program import Program, walk_nodes
+from meshmark.program_data.program import Program, walk_nodes
 
 CONVOLUTIONS = frozenset(
     (

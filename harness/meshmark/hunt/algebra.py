@@ -8,7 +8,7 @@ from typing import Any
 from meshmark.hunt.drawing import Draw, Miss, Value, kind
 from meshmark.hunt.elementwise import ref
 from meshmark.hunt.layers import dominant_matrices
-from meshmark.hunt.program import Node
+from meshmark.program_data.program import Node
 
 
 def _vector(d: Draw, a: Value) -> Any:

@@ -15,8 +15,8 @@ import numpy as np
 
 from meshmark.hunt import oracles
 from meshmark.hunt.differences import Difference, first_difference
-from meshmark.hunt.program import Program
-from meshmark.hunt.values import dtype_of
+from meshmark.program_data.program import Program
+from meshmark.program_data.values import dtype_of
 
 
 def read_result(data: Mapping[str, Any]) -> np.ndarray:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from meshmark.hunt.oracles import ALONE, HOST
-from meshmark.hunt.program import Node, Program, to_json
-from meshmark.hunt.rules import find_types
 from meshmark.hunt.workers import Judging
+from meshmark.program_data.building import find_types
+from meshmark.program_data.program import Node, Program, to_json
 
 PASSES = ("algsimp",)
 """The passes of XLA that are turned off, one at a time, to find the cause of wrong numbers. Two stored causes are in

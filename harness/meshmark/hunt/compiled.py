@@ -18,11 +18,11 @@ from meshmark.core.hlo_types import Refused
 from meshmark.devices import chips, topologies
 from meshmark.devices.compat import whole_text
 from meshmark.hunt.oracles import NotRun, apply_jit, place_inputs
-from meshmark.hunt.program import Program
-from meshmark.hunt.values import make_inputs
 from meshmark.interpreter import reader
 from meshmark.interpreter.evaluator import interpret
 from meshmark.interpreter.faults import Fault
+from meshmark.program_data.program import Program
+from meshmark.program_data.values import make_inputs
 
 MODES = ("auto", "explicit")
 """The modes that can be interpreted. The mode that runs each operation alone has no compiled program."""

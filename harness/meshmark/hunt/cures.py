@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meshmark.hunt.blame import PASSES
-from meshmark.hunt.program import Node, Program, Transform, prune, to_json
 from meshmark.hunt.rules import drop_axis
 from meshmark.hunt.workers import Judging
+from meshmark.program_data.program import Node, Program, Transform, prune, to_json
 
 
 @dataclass(frozen=True)

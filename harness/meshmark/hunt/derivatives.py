@@ -16,9 +16,9 @@ import jax
 import numpy as np
 
 from meshmark.core.values import random_bits
-from meshmark.hunt.building import Builder
-from meshmark.hunt.program import Program, Transform, from_json, to_json
-from meshmark.hunt.values import make_inputs
+from meshmark.program_data.building import Builder
+from meshmark.program_data.program import Program, Transform, from_json, to_json
+from meshmark.program_data.values import make_inputs
 
 STEPS = (1e-4, 1e-5)
 """The steps of the differences."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from meshmark.hunt.functions import ALWAYS_ROUNDED
-from meshmark.hunt.program import Input, Node
+from meshmark.program_data.program import Input, Node
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from meshmark.hunt.drawing import INTS, Draw, Miss, Value, kind
-from meshmark.hunt.program import Node
+from meshmark.program_data.program import Node
 
 
 def ref(v: Value) -> Any:

@@ -22,7 +22,7 @@ from typing import Any, get_type_hints
 from meshmark.core import files
 from meshmark.core.errors import BadInput, unknown
 from meshmark.core.installation import CHECKOUT
-from meshmark.hunt.program import Program, from_json
+from meshmark.program_data.program import Program, from_json
 from meshmark.records import checking
 
 STORE = Path("results") / "findings"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshmark.hunt.drawing import Draw, Miss, Value
 from meshmark.hunt.levels import Level, are_accepted, numbered
-from meshmark.hunt.program import Body, Node
+from meshmark.program_data.program import Body, Node
 
 if TYPE_CHECKING:
     from meshmark.hunt.generator import Drawing

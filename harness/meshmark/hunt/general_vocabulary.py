@@ -7,7 +7,7 @@ from typing import Any
 
 from meshmark.hunt.drawing import INTS, MOST, Draw, Value, kind, start_sum
 from meshmark.hunt.elementwise import ref
-from meshmark.hunt.program import Node
+from meshmark.program_data.program import Node
 
 
 @kind("reduce", weight=1)

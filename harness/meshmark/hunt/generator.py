@@ -31,8 +31,17 @@ from meshmark.hunt import (  # noqa: F401 - they fill the vocabulary
 )
 from meshmark.hunt.drawing import INTS, KINDS, Draw, Miss, Value
 from meshmark.hunt.levels import Level, cornered, has_no_derivative, has_no_pullback, numbered
-from meshmark.hunt.program import Input, Node, Program, Spec, Transform, list_references, prune, walk_nodes
-from meshmark.hunt.values import dtype_of
+from meshmark.program_data.program import (
+    Input,
+    Node,
+    Program,
+    Spec,
+    Transform,
+    list_references,
+    prune,
+    walk_nodes,
+)
+from meshmark.program_data.values import dtype_of
 
 MESHES = (
     *((2,), (4,), (8,), (2, 2), (2, 4), (4, 2), (2, 2, 2)),

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshmark.hunt.oracles import DEVICE_IS_WRONG
-from meshmark.hunt.program import Node, Program, list_references
-from meshmark.hunt.rules import find_types
+from meshmark.program_data.building import find_types
+from meshmark.program_data.program import Node, Program, list_references
 
 NUMBERS = ("numbers", "oracles")
 """The kinds of difference whose message does not name the place of the fault: numbers that differ from the unsharded

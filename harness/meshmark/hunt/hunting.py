@@ -15,10 +15,10 @@ from typing import IO, Any
 from meshmark.core.errors import BadInput
 from meshmark.hunt import blame, cures, grouping, shrinking
 from meshmark.hunt.oracles import DERIVATIVE, HOST, MANUAL, NUMPY, RELEASE
-from meshmark.hunt.program import Program, from_json, to_json
 from meshmark.hunt.rules import measure_weight
 from meshmark.hunt.spellings import spell_manually
 from meshmark.hunt.workers import Judging, Settings, Slot
+from meshmark.program_data.program import Program, from_json, to_json
 
 ALIKE = {"numbers": 2}
 """By kind, how many findings with one key before shrinking are shrunk; further ones are only counted. For all other

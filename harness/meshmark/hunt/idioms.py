@@ -12,7 +12,7 @@ from typing import Any
 from meshmark.hunt.drawing import MOST, Draw, Value, kind
 from meshmark.hunt.elementwise import ref
 from meshmark.hunt.indexing import start_of
-from meshmark.hunt.program import Node
+from meshmark.program_data.program import Node
 
 
 def rows(a: Value, axis: int, low: int, high: int, stride: int = 1) -> Node:

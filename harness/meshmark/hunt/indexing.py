@@ -7,7 +7,7 @@ from typing import Any
 
 from meshmark.hunt.drawing import MOST, Draw, Miss, Value, kind
 from meshmark.hunt.elementwise import ref
-from meshmark.hunt.program import Node
+from meshmark.program_data.program import Node
 
 
 @kind("index", weight=1.5)

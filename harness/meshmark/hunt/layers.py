@@ -7,7 +7,7 @@ from typing import Any
 
 from meshmark.hunt.drawing import Draw, kind
 from meshmark.hunt.elementwise import ref
-from meshmark.hunt.program import Node
+from meshmark.program_data.program import Node
 
 SIDE = 12
 """The largest side of a matrix that is solved or decomposed."""

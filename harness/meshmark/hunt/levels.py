@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from meshmark.hunt.building import Builder
 from meshmark.hunt.drawing import Miss, Value
-from meshmark.hunt.meanings import COLLECTIVES
-from meshmark.hunt.program import Node, Program, list_references, renumber, walk_nodes
-from meshmark.hunt.values import dtype_of
+from meshmark.program_data.building import Builder
+from meshmark.program_data.meanings import COLLECTIVES
+from meshmark.program_data.program import Node, Program, list_references, renumber, walk_nodes
+from meshmark.program_data.values import dtype_of
 
 if TYPE_CHECKING:
     from meshmark.hunt.generator import Drawing

@@ -16,8 +16,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from meshmark.hunt import accelerators, definitions, derivatives
-from meshmark.hunt.building import Builder, make_spec, mesh_of
+from meshmark.hunt import accelerators, derivatives
 from meshmark.hunt.differences import (
     EXACT,
     Difference,
@@ -31,11 +30,12 @@ from meshmark.hunt.differences import (
     normalize,
 )
 from meshmark.hunt.drawing import HALVED, LOOPS, ROUNDING, TIED
-from meshmark.hunt.program import Program, walk_nodes
-from meshmark.hunt.rules import find_types
 from meshmark.hunt.spellings import Inapplicable, spell_manually, turn_mesh
-from meshmark.hunt.values import make_inputs
 from meshmark.interpreter.faults import Fault, Hang
+from meshmark.program_data import definitions
+from meshmark.program_data.building import Builder, find_dtypes, make_spec, mesh_of
+from meshmark.program_data.program import Program, walk_nodes
+from meshmark.program_data.values import make_inputs
 
 MODES = ("auto", "explicit", "eager", "permuted", "turned", "donated", "manual")
 """The ways to run a program over its mesh: jit with automatic or explicit axes; operation by operation; over devices in
@@ -165,7 +165,7 @@ def compute_expected(program: Program, mode: str) -> list[np.ndarray]:
         return compute_truth(program, accelerators.find_host_device()).results if opinion is None else opinion
     if mode == NUMPY:
         with jax.enable_x64(program.x64):
-            return definitions.compute_results(program, find_types(program))
+            return definitions.compute_results(program, find_dtypes(program))
     return compute_truth(program).results
 
 
@@ -239,12 +239,12 @@ def permute_devices(devices: Sequence[Any]) -> list[Any]:
 
 def compare_with_definition(program: Program, known: Truth, rounded: bool) -> Difference | None:
     """The difference between the unsharded program and NumPy; None if there is none. Inapplicable if the program has
-    special values, integers that may wrap or too large numbers, or an operation without a definition."""
-    if program.special or program.whole_range or known.largest >= EXACT:
+    too large numbers, or an operation without a definition."""
+    if known.largest >= EXACT:
         raise Inapplicable("no exact numbers")
     try:
         with jax.enable_x64(program.x64), np.errstate(all="ignore"):
-            found = definitions.compute_results(program, find_types(program))
+            found = definitions.compute_results(program, find_dtypes(program))
     except (definitions.Undefined, OverflowError) as error:  # NumPy refuses -1 as an unsigned integer
         raise Inapplicable(str(error)) from None
     for k, (want, seen) in enumerate(zip(found, known.results, strict=True)):

@@ -9,7 +9,7 @@ from typing import Any
 from meshmark.hunt.drawing import INTS, Draw, Miss, Value, kind
 from meshmark.hunt.elementwise import ref
 from meshmark.hunt.functions import EXACT, OPTIONS, ROUGH, ROUNDED, STEPS, Row, list_functions
-from meshmark.hunt.program import Node
+from meshmark.program_data.program import Node
 
 TYPES: dict[str, Callable[[Value], bool]] = {
     "number": lambda v: v.is_number,

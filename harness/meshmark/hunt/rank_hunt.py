@@ -27,8 +27,8 @@ from meshmark.hunt import accelerators, generator, oracles
 from meshmark.hunt.findings import Finding
 from meshmark.hunt.hunting import Hunt
 from meshmark.hunt.oracles import Invalid, NotRun
-from meshmark.hunt.program import Program, from_json, to_json
 from meshmark.hunt.workers import Answer
+from meshmark.program_data.program import Program, from_json, to_json
 from meshmark.ranks import endings, rollcall
 from meshmark.ranks import group as ranks
 from meshmark.ranks.channel import Ended, Ending

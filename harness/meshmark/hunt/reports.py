@@ -13,9 +13,9 @@ import numpy as np
 from meshmark.hunt.another_release import read_result
 from meshmark.hunt.findings import Finding, read_script, write_finding
 from meshmark.hunt.oracles import ALONE, HOST, RELEASE
-from meshmark.hunt.program import Program, from_json
 from meshmark.hunt.scripts import write_script
 from meshmark.hunt.workers import Answer, Slot
+from meshmark.program_data.program import Program, from_json
 
 KINDS = {
     "numbers": "silent",

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from meshmark.hunt.building import Builder
-from meshmark.hunt.program import (
+from meshmark.program_data.building import Builder, find_types
+from meshmark.program_data.program import (
     Body,
     Input,
     Node,
@@ -25,7 +25,7 @@ from meshmark.hunt.program import (
     to_json,
     walk_nodes,
 )
-from meshmark.hunt.values import dtype_of, make_array
+from meshmark.program_data.values import dtype_of, make_array
 
 Rule = Callable[[Program], Iterator[Program]]
 
@@ -64,15 +64,6 @@ def _size_of_expression(expression: Any) -> int:
 def _rank_of_input(item: Input) -> int:
     ranks = {"count": 0, "data": 1, "ints": 2, "permutation": 2, "distinct": 2, "special": 3, "bits": 3}
     return ranks[item.kind] + (item.kind != item.fill["kind"]) + (item.dtype not in ("float32", "int32"))
-
-
-def find_types(program: Program) -> list[Any]:
-    """The type of each value of the function before its transform: a ShapeDtypeStruct or a tuple of them. Raises JAX's
-    own errors."""
-    builder = Builder(program, "plain", None)
-    structs = [jax.ShapeDtypeStruct(i.shape, dtype_of(i.dtype)) for i in program.inputs[: program.given]]
-    with jax.enable_x64(program.x64):
-        return list(jax.eval_shape(lambda *given: builder.run(program.nodes, list(given), []), *structs))
 
 
 # Rules ------------------------------------------------------------------------------------------------------

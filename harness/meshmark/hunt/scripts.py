@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from meshmark.hunt.program import Body, Node, Program
-from meshmark.hunt.values import make_inputs
 from meshmark.judge.repro import printer
 from meshmark.judge.repro.literals import INLINE, array_literal, count_of, dtype_code
 from meshmark.judge.repro.text import Entry, literal, spelled, wrapped
+from meshmark.program_data.program import Body, Node, Program
+from meshmark.program_data.values import make_inputs
 
 LETTERS = "abcdehijkmnopqrsuvwyz"
 """The names of inputs. f, g, l, t and x are left out: f and g are names of functions."""

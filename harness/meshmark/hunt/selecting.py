@@ -8,7 +8,7 @@ from typing import Any
 from meshmark.hunt.drawing import Draw, Miss, kind
 from meshmark.hunt.elementwise import ref
 from meshmark.hunt.indexing import find_indices, start_of
-from meshmark.hunt.program import Node
+from meshmark.program_data.program import Node
 
 
 @kind("sort", continuous=False, weight=0.7)

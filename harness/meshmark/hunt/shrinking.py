@@ -14,9 +14,10 @@ from typing import Any
 
 from meshmark.hunt.differences import LOST_NAN
 from meshmark.hunt.grouping import NUMBERS, make_key
-from meshmark.hunt.program import Program, list_problems, to_json
-from meshmark.hunt.rules import RULES, find_types, measure_weight, refill
+from meshmark.hunt.rules import RULES, measure_weight, refill
 from meshmark.hunt.workers import Judging
+from meshmark.program_data.building import find_types
+from meshmark.program_data.program import Program, list_problems, to_json
 
 
 def job(program: Program, light: bool) -> Program | dict[str, Any]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from meshmark.hunt.program import Body, Input, Node, Program, Spec, rename, spec_of, walk_nodes
-from meshmark.hunt.rules import find_types
+from meshmark.program_data.building import find_types
+from meshmark.program_data.program import Body, Input, Node, Program, Spec, rename, spec_of, walk_nodes
 
 CARRYING = frozenset(("scan", "fori", "while", "cond", "switch", "custom_vjp"))
 """The forms for which shard_map's check asks that values vary over equal axes. A constant varies over none, so the

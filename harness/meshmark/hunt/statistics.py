@@ -7,7 +7,7 @@ from typing import Any
 
 from meshmark.hunt.drawing import Draw, Value, kind
 from meshmark.hunt.elementwise import ref
-from meshmark.hunt.program import Node
+from meshmark.program_data.program import Node
 
 
 def _axes(d: Draw, a: Value) -> list[int]:

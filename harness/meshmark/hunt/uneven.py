@@ -9,7 +9,7 @@ from typing import Any
 from meshmark.hunt.drawing import MOST, Draw, Miss, Value, kind, start_sum
 from meshmark.hunt.elementwise import ref
 from meshmark.hunt.idioms import rows
-from meshmark.hunt.program import Node
+from meshmark.program_data.program import Node
 
 
 def _cut(d: Draw, a: Value, axis: int) -> tuple[Node, int]:

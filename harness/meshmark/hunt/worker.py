@@ -44,7 +44,7 @@ def main() -> None:
     with watchdog.over(containment.START):
         from meshmark.devices.environment import configure_jax
         from meshmark.hunt import accelerators, another_release, generator, oracles
-        from meshmark.hunt.program import from_json, to_json
+        from meshmark.program_data.program import from_json, to_json
 
         configure_jax()
         runner: oracles.Runner | None = None

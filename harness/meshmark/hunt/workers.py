@@ -21,8 +21,8 @@ from meshmark.core.installation import SOURCE
 from meshmark.devices import containment
 from meshmark.devices.environment import of_child
 from meshmark.hunt.oracles import RELEASE
-from meshmark.hunt.program import Program, to_json
 from meshmark.hunt.worker import MARK
+from meshmark.program_data.program import Program, to_json
 from meshmark.timing.environments import Environment
 
 MOST_IDLE_DEATHS = 3

@@ -15,7 +15,7 @@ from typing import Any
 
 from meshmark.core.errors import BadInput
 from meshmark.hunt import logs
-from meshmark.hunt.program import from_json
+from meshmark.program_data.program import from_json
 
 MOST = 3.0
 """The largest factor by which a kind becomes likelier or rarer than by its fixed weight. Yields of a few hours are

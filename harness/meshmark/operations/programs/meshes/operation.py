@@ -26,7 +26,7 @@ class SecondMesh(ProgramForm):
     name = "second_mesh"
     forms = SECOND
     two_axes: ClassVar[tuple[str, ...]] = ()
-    ending: ClassVar[tuple[str, ...]] = ("stored_reversed", "stored_half")
+    ending: ClassVar[tuple[str, ...]] = ("stored_reversed", "stored_half", "partial_region_beside")
 
     @staticmethod
     def host(mesh, x, *, form, axis):

@@ -214,6 +214,24 @@ def _two_regions(mesh, a, x):
     return run_jitted(mesh, a, x)
 
 
+def _partial_region_beside(mesh, a, x):
+    """A region that is manual over one of the axes of q x p, beside an argument over p x q that it does not read."""
+    one, other = two(mesh)
+    x_, here, there = matrix(mesh), at(one, "a"), at(other, "u")
+    region = jax.shard_map(
+        lambda b: b + lax.axis_index("u"),
+        mesh=other,
+        in_specs=P("u"),
+        out_specs=P("u"),
+        axis_names={"u"},
+    )
+    both = jax.jit(lambda v, w: (2 * v, region(w)), out_shardings=(here, there))
+    found = both(jax.device_put(x_, here), jax.device_put(x_, there))
+    lies(found[0], 2 * x_, here, "what lies beside a region over another mesh")
+    lies(found[1], _regions_of(x_, other) - x_, there, "the result of a region over one axis")
+    return run_jitted(mesh, a, x)
+
+
 def _loss(there: NamedSharding) -> Callable[[Any, Any], Any]:
     """The sum of squares of a product that is constrained."""
     return lambda v, w: (lax.with_sharding_constraint(v @ w, there) ** 2).sum()
@@ -247,6 +265,7 @@ TWO_MESHES: dict[str, Callable[..., Any]] = {
     "two_arguments": _two_arguments,
     "two_arguments_turned": _two_arguments_turned,
     "two_regions": _two_regions,
+    "partial_region_beside": _partial_region_beside,
     "two_mesh_gradient": _gradient,
 }
 """Each function takes a mesh, its last axis, and the input sharded over that axis."""

@@ -388,6 +388,23 @@ def _matrices_of_indices(line, grid):
             )
 
 
+def _slopes_of_vandermonde(line, grid):
+    """The slopes of the columns of a Vandermonde matrix are those of powers, at zero too."""
+    host = np.arange(-1, 2 * line.size - 1, dtype=np.float32)
+    weights = np.float32([3, 5, 2])  # of the powers 0, 1 and 2
+    x = placed(line, host, "d")
+    for increasing in (True, False):
+        own = weights if increasing else weights[::-1]
+
+        def total(v, own=own, increasing=increasing):
+            return (jnp.vander(v, 3, increasing=increasing) * own).sum()
+
+        right = weights[1] + 2 * weights[2] * host
+        expect(
+            np.asarray(jax.jit(jax.grad(total))(x)), right, f"the slope of vander, increasing={increasing}"
+        )
+
+
 RULES_OF_CONDITIONS: dict[str, Callable[..., None]] = {
     "rules_with_constants": _rules_with_constants,
     "slopes_at_ties": _slopes_at_ties,
@@ -402,4 +419,5 @@ RULES_OF_CONDITIONS: dict[str, Callable[..., None]] = {
     "windows_with_padding": _windows_with_padding,
     "carries_refused": _carries_refused,
     "matrices_of_indices": _matrices_of_indices,
+    "slopes_of_vandermonde": _slopes_of_vandermonde,
 }

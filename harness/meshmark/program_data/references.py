@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The functions of jax.numpy, jax.lax and jax.nn in NumPy and SciPy, by name.
 
-They take the arguments that the generator draws, and no others. `meshmark.hunt.definitions` uses them.
+They take the arguments that the generator draws, and no others. `meshmark.program_data.definitions` uses them.
 """
 
 from __future__ import annotations
@@ -61,6 +61,12 @@ FOURIER = (
 )
 """The same for jax.numpy.fft."""
 
+
+def count_bits(x: np.ndarray) -> np.ndarray:
+    """lax.population_count: the bits of the word. NumPy's own counts those of the absolute value."""
+    return np.bitwise_count(x.view(f"u{x.dtype.itemsize}"))
+
+
 RENAMED: dict[str, Reference] = {
     "neg": np.negative,
     "sub": np.subtract,
@@ -69,7 +75,7 @@ RENAMED: dict[str, Reference] = {
     "min": np.minimum,
     "is_finite": np.isfinite,
     "bitwise_not": np.invert,
-    "population_count": np.bitwise_count,
+    "population_count": count_bits,
     "eq": np.equal,
     "ne": np.not_equal,
     "lt": np.less,
@@ -433,6 +439,15 @@ def fill_diagonal(x: np.ndarray, value: Any, inplace: bool) -> np.ndarray:
     return made
 
 
+def make_complex(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """lax.complex. A sum with 1j * y would make NaN of infinity."""
+    made = np.empty(
+        np.broadcast_shapes(x.shape, y.shape), np.complex64 if x.dtype == np.float32 else np.complex128
+    )
+    made.real, made.imag = x, y
+    return made
+
+
 OWN: dict[str, Reference] = {
     "nn.softmax": softmax,
     "nn.log_softmax": lambda x, axis=-1: x - logsumexp(x, axis=axis, keepdims=True),
@@ -458,7 +473,7 @@ OWN: dict[str, Reference] = {
     "lax.log1mexp": lambda x: np.log(-np.expm1(-x)),
     "lax.polynomial": lambda x, factors: np.polyval(factors[::-1], x),
     "lax.polygamma": special("polygamma"),
-    "lax.complex": lambda x, y: x + 1j * y,
+    "lax.complex": make_complex,
     "lax.select_n": select_n,
     "lax.clamp": lambda low, x, high: np.clip(x, low, high),
     "lax.argmax": index_of_extreme(np.argmax),

@@ -41,7 +41,7 @@ class ProgramError(BadInput, ValueError):
 
 @dataclass(frozen=True)
 class Input:
-    """One argument: its shape, dtype, sharding and values (see `meshmark.hunt.values`)."""
+    """One argument: its shape, dtype, sharding and values (see `meshmark.program_data.values`)."""
 
     shape: tuple[int, ...]
     dtype: str

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from meshmark.core.values import random_bits
-from meshmark.hunt.program import Input, Program, ProgramError
+from meshmark.program_data.program import Input, Program, ProgramError
 
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0)
 """Values that arithmetic and partitioners treat specially."""

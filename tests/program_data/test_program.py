@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from meshmark.hunt.generator import draw
-from meshmark.hunt.program import Input, Node, Program, ProgramError, from_json, prune, to_json
-from meshmark.hunt.values import make_array
+from meshmark.program_data.program import Input, Node, Program, ProgramError, from_json, prune, to_json
+from meshmark.program_data.values import make_array
 
 SLICED = Program(
     (("x", 2),),

@@ -19,8 +19,9 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from meshmark.hunt.meanings import COLLECTIVES, MEANINGS
-from meshmark.hunt.program import Body, Node, Program, ProgramError, Spec, walk_nodes
+from meshmark.program_data.meanings import COLLECTIVES, MEANINGS
+from meshmark.program_data.program import Body, Node, Program, ProgramError, Spec, walk_nodes
+from meshmark.program_data.values import dtype_of
 
 ROOTS = {"jax": jax, "jnp": jnp, "lax": lax, "nn": jax.nn}
 """The module by the first part of a function's name."""
@@ -55,6 +56,8 @@ class Builder:
 
     def __init__(self, program: Program, style: str, mesh: Mesh | None) -> None:
         self.program, self.style, self.mesh = program, style, mesh
+        self.dtypes: dict[int, Any] = {}
+        """The dtype of the value of each node that was built, by the node's identity; of a tuple a list of them."""
 
     def function(self, keep: bool = False) -> Callable[..., Any]:
         """The program, including its transform, as a function of its inputs that gives a tuple of results.
@@ -96,7 +99,9 @@ class Builder:
     def run(self, nodes: Sequence[Node], values: list[Any], outer: list[Any]) -> list[Any]:
         """Append the value of each node to `values`, and give `values`."""
         for node in nodes:
-            values.append(self.node(node, values, outer))
+            value = self.node(node, values, outer)
+            self.dtypes[id(node)] = name_dtypes(value)
+            values.append(value)
         return values
 
     def node(self, node: Node, values: list[Any], outer: list[Any]) -> Any:
@@ -151,6 +156,31 @@ def find_largest(values: Sequence[Any], finite: bool = False) -> Any:
                 sizes = jnp.where(jnp.isfinite(sizes), sizes, 0)
             found = jnp.maximum(found, jnp.max(sizes).astype(jnp.float32))
     return found
+
+
+def find_types(program: Program) -> list[Any]:
+    """The type of each value of the function before its transform: a ShapeDtypeStruct or a tuple of them. Raises JAX's
+    own errors."""
+    builder = Builder(program, "plain", None)
+    structs = [jax.ShapeDtypeStruct(i.shape, dtype_of(i.dtype)) for i in program.inputs[: program.given]]
+    with jax.enable_x64(program.x64):
+        return list(jax.eval_shape(lambda *given: builder.run(program.nodes, list(given), []), *structs))
+
+
+def name_dtypes(value: Any) -> Any:
+    """The name of the dtype of a value, or a list of names for a tuple."""
+    if isinstance(value, (tuple, list)):
+        return [name_dtypes(item) for item in value]
+    return jax.dtypes.result_type(value).name
+
+
+def find_dtypes(program: Program) -> list[Any]:
+    """The dtype of the value of each operation, in the order of `walk_nodes`, as names. Raises JAX's own errors."""
+    builder = Builder(program, "plain", None)
+    structs = [jax.ShapeDtypeStruct(i.shape, dtype_of(i.dtype)) for i in program.inputs[: program.given]]
+    with jax.enable_x64(program.x64):
+        jax.eval_shape(lambda *given: tuple(builder.run(program.nodes, list(given), [])), *structs)
+    return [builder.dtypes[id(node)] for node in walk_nodes(program.nodes)]
 
 
 # Forms: operations that are not a plain call -------------------------------------------------------------------

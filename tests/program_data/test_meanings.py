@@ -6,7 +6,7 @@ import pytest
 from jax import lax
 
 from meshmark.hunt import oracles
-from meshmark.hunt.program import Body, Input, Node, Program
+from meshmark.program_data.program import Body, Input, Node, Program
 
 ORDERED = tuple(int(n) for n in jax.__version__.split(".")[:2]) >= (0, 11)
 """Whether ppermute refuses axes in another order than the mesh's; before it took the mesh's order without a word."""

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The drawn programs: their data, how they fit other meshes, and what a case says of a wrong one."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from meshmark.operations.programs import drawn
+from meshmark.program_data import slopes
+from tests.studies.planting import patched
+
+LINES = drawn.PROGRAMS.lines
+
+
+def having(op, way="auto"):
+    """The lines whose program has this operation and runs so, without a derivative."""
+    every = [(line, drawn.from_line(line)) for line in LINES]
+    return [
+        line
+        for line, one in every
+        if op in one.program.operations and one.way == way and not one.program.transform.kind
+    ]
+
+
+def test_the_data_is_whole_batches_of_different_programs():
+    assert len(LINES) % drawn.PROGRAMS.batch == 0 and len(LINES) >= 300
+    assert len({drawn.from_line(line).program.name for line in LINES}) == len(LINES)
+    assert {json.loads(line)["way"] for line in LINES} == {"auto", "explicit", "eager", "permuted", "donated"}
+
+
+def test_the_programs_have_most_operations_and_forms():
+    operations = {op for line in LINES for op in drawn.from_line(line).program.operations}
+    assert len(operations) >= 280
+    assert {
+        "vmap",
+        "scan",
+        "shard_map",
+        "while",
+        "cond",
+        "switch",
+        "fori",
+        "remat",
+        "custom_vjp",
+    } <= operations
+    assert {
+        f"lax.{c}" for c in ("psum", "all_gather", "all_to_all", "psum_scatter", "ppermute")
+    } <= operations
+    assert sum(bool(drawn.from_line(line).program.transform.kind) for line in LINES) >= 15
+
+
+@pytest.mark.one_in(2)
+def test_every_program_has_results():
+    for line in LINES:
+        one = drawn.from_line(line)
+        results = one.compute()
+        assert results and all(isinstance(r, np.ndarray) for r in results)
+
+
+@pytest.mark.one_in(2)
+def test_stored_derivatives_are_those_of_the_definitions():
+    stored = [one for one in map(drawn.from_line, LINES) if one.right is not None]
+    for one in stored[::5]:
+        for right, own in zip(
+            slopes.compute_derivatives(one.program, one.dtypes), one.compute(), strict=True
+        ):
+            np.testing.assert_allclose(own.astype(np.float64), right, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6, 8])
+def test_a_program_fits_other_numbers_of_devices(count):
+    fitting = 0
+    for line in LINES[::5]:
+        program = drawn.from_line(line).program
+        fit = drawn.fit(program, count)
+        if fit is None:
+            assert "shard_map" in program.operations
+            continue
+        fitting += 1
+        assert count % fit.mesh_size == 0
+        assert all(old % new == 0 for (_, new), (_, old) in zip(fit.axes, program.axes, strict=True))
+    assert fitting > len(LINES[::5]) / 4
+
+
+FAULTS = {
+    "jnp.roll": (jnp, "roll", lambda real: lambda x, shift, axis=None: real(x, -np.asarray(shift), axis)),
+    "lax.rev": (lax, "rev", lambda real: lambda x, dims: x),
+    "jnp.concatenate": (
+        jnp, "concatenate", lambda real: lambda arrays, axis=0: real(arrays[::-1], axis=axis)
+    ),
+    "lax.reduce_window": (
+        lax, "reduce_window", lambda real: lambda x, *rest, **options: real(x + x.dtype.type(1), *rest, **options)
+    ),
+    "lax.psum": (lax, "psum", lambda real: lambda x, axes: real(x, axes) + x.dtype.type(1)),
+    "vmap": (jax, "vmap", lambda real: lambda f, **o: lambda *given: jnp.flip(real(f, **o)(*given), 0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", FAULTS)
+def test_a_function_that_is_wrong_is_seen_and_named(op):
+    """Not each program shows it: a sum may be of zeros."""
+    some = having(op)[:5]
+    seen = 0
+    for line in some:
+        name = drawn.from_line(line).program.name
+        jax.clear_caches()
+        with patched(*FAULTS[op]):
+            try:
+                drawn.judge([line], jax.devices())
+            except RuntimeError as error:
+                seen += name in str(error) and op in str(error)
+    jax.clear_caches()
+    assert some and seen >= len(some) / 2
+
+
+def test_a_derivative_that_is_wrong_is_seen():
+    line = next(line for line in LINES if drawn.from_line(line).program.transform.kind == "vjp")
+    real = jax.vjp
+
+    def doubled(function, *given):
+        results, pull = real(function, *given)
+        return results, lambda cotangents: tuple(2 * c for c in pull(cotangents))
+
+    jax.clear_caches()
+    with patched(jax, "vjp", lambda _: doubled), pytest.raises(RuntimeError, match="elements: at"):
+        drawn.judge([line], jax.devices())
+    jax.clear_caches()
+
+
+def test_one_program_that_raises_is_named_among_others():
+    lines = [line for line in LINES if json.loads(line)["way"] == "auto"][:3]
+    names = [drawn.from_line(line).program.name for line in lines]
+    only = drawn.from_line(lines[1]).program.operations[0]
+    function = {"jnp": jnp, "lax": lax}.get(only.partition(".")[0])
+    others = [op for k in (0, 2) for op in drawn.from_line(lines[k]).program.operations]
+    if function is None or only in others:
+        pytest.skip("the first operation of the second program is in the others too")
+
+    def refused(_):
+        def call(*given, **options):
+            raise TypeError("no such thing")
+
+        return call
+
+    jax.clear_caches()
+    with patched(function, only.partition(".")[2], refused), pytest.raises(RuntimeError, match=names[1]):
+        drawn.judge(lines, jax.devices())
+    jax.clear_caches()
+
+
+def test_an_argument_that_changes_is_seen(monkeypatch):
+    ready = next(drawn.prepare(having("jnp.roll")[:1], jax.devices()))
+    results = ready.run()
+    assert ready.find_wrong(results) == ""
+    ready.host[0] = ready.host[0] + ready.host[0].dtype.type(1)
+    assert "argument 0 changed" in ready.find_wrong(results)
+
+
+def test_a_result_that_lies_elsewhere_is_seen():
+    for line in LINES:
+        one = drawn.from_line(line)
+        if one.way == "auto" and any(one.program.out_specs) and not one.program.transform.kind:
+            ready = next(drawn.prepare([line], jax.devices()))
+            k = next(k for k, spec in enumerate(one.program.out_specs) if spec and any(spec))
+            break
+    results = [*ready.run()]
+    whole = jax.sharding.NamedSharding(ready.mesh, jax.sharding.PartitionSpec())
+    results[k] = jax.device_put(results[k], whole)
+    assert f"result {k} lies as" in ready.find_wrong(results)
+
+
+def test_what_is_compared_is_compared_to_the_bit():
+    right = np.array([1.0, np.nan, -0.0], np.float32)
+    assert drawn.compare(np.array([1.0, np.nan, 0.0], np.float32), right) == ""
+    assert "1 of 3 elements: at [1]" in drawn.compare(np.array([1.0, 2.0, 0.0], np.float32), right)
+    assert "a block of" in drawn.compare(np.zeros(2, np.float32), right)
+    assert "at [0]" in drawn.compare(np.array([1 + 1e-6, np.nan, 0], np.float32), right)
