@@ -2,6 +2,7 @@
 """The drawn programs: their data, how they fit other meshes, and what a case says of a wrong one."""
 
 import json
+from collections import Counter
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 from jax import lax
 
+from meshmark.hunt import generator  # noqa: F401 - it fills the vocabulary
+from meshmark.hunt.drawing import KINDS
 from meshmark.operations.programs import drawn
 from meshmark.program_data import slopes
 from tests.studies.planting import patched
@@ -52,12 +55,31 @@ def test_the_programs_have_most_operations_and_forms():
     assert sum(bool(drawn.from_line(line).program.transform.kind) for line in LINES) >= 15
 
 
-@pytest.mark.one_in(2)
-def test_every_program_has_results():
-    for line in LINES:
-        one = drawn.from_line(line)
-        results = one.compute()
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("store", [drawn.PROGRAMS, drawn.OPERATIONS], ids=lambda s: s.path.stem)
+def test_every_program_has_results(store):
+    for line in store.lines:
+        results = drawn.from_line(line).compute()
         assert results and all(isinstance(r, np.ndarray) for r in results)
+
+
+def test_the_operations_are_each_kind_several_times():
+    lines = drawn.OPERATIONS.lines
+    assert len(lines) % drawn.OPERATIONS.batch == 0
+    assert len({drawn.from_line(line).program.name for line in lines}) == len(lines)
+    programs = [drawn.from_line(line).program for line in lines]
+    counts = Counter(op for program in programs for op in set(program.operations))
+    exact = [kind for kind in KINDS.values() if not kind.rounds and kind.family != "random"]
+    assert len(counts) > len(exact)
+    assert {
+        "lax.psum",
+        "lax.all_gather",
+        "lax.gather",
+        "lax.scatter_add",
+        "jnp.einsum",
+        "lax.sort",
+    } <= counts.keys()
+    assert sum(counts.values()) > 15 * len(exact)
 
 
 @pytest.mark.one_in(2)

@@ -41,6 +41,9 @@ MESHES = ((2, 4), (8,), (2, 2, 2), (4, 2))
 DTYPES = ("float32", "int32", "uint8", "int8", "int16", "uint16", "uint32", "bfloat16", "float16", "bool")
 """The dtypes of the inputs of a program of one kind of operation."""
 
+TIED = 0.33
+"""The share of their inputs that have at most three different numbers."""
+
 AROUND = {"": 0.66, "vmap": 0.12, "shard_map": 0.14, "scan": 0.04, "cond": 0.04}
 """The share of programs of one kind of operation that have this form around it."""
 
@@ -62,6 +65,13 @@ def draw_one(seed: int, number: int) -> Any:
 
         def kind(self, manual: bool) -> Any:
             return kind
+
+        def fresh(self, shape: Any, dtype: str, fill: Any = None) -> Any:
+            # Few different numbers, so that there are ties, in a third of the inputs.
+            if fill is None and not self.special and self.random.random() < TIED:
+                low = 0 if dtype in ("uint8", "uint16", "uint32", "bool") else -1
+                fill = {"kind": "ints", "low": low, "high": 1, "seed": self.random.randint(0, 999)}
+            return super().fresh(shape, dtype, fill)
 
         def drawn(self) -> Any:
             # NaN and infinities times zero are NaN, and compilers may leave such a product out.

@@ -58,6 +58,7 @@ def load_families() -> None:
         "words",
         "answers",
         "ties_and_ends",
+        "drawn_programs",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

@@ -6,12 +6,14 @@ from __future__ import annotations
 import argparse
 
 from meshmark.commands.arguments import devices, natural, seconds
+from meshmark.commands.drawn_script import write_drawn_script
 from meshmark.core import meshes
 from meshmark.core.terminal import note
 from meshmark.devices.environment import DEFAULT_CPU_DEVICES
 from meshmark.judge import repro
 from meshmark.judge.repro import shrink
 from meshmark.operations import cases
+from meshmark.operations.programs.drawn import DrawnPrograms
 
 MOST_DEVICES = 4096
 """The most devices that it takes from the mesh of a case id."""
@@ -47,7 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the script of one case. If the case fails here, the script has the smallest form that still fails."""
     number = arguments.num_devices or _needed(arguments.case)
     case = cases.find(arguments.case, number)
-    if arguments.no_run:
+    if isinstance(case.operation, DrawnPrograms):
+        text = write_drawn_script(case, case.operation.store, number, not arguments.no_run, note)
+    elif arguments.no_run:
         text = repro.script(case, number, arguments.seed)
     else:
         text = shrink.shrunk(case, number, arguments.seed, arguments.seconds, note)

@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.programs.cuts.running import mixed
 from meshmark.operations.programs.refusals import mapped, placed
-from meshmark.operations.programs.small_rules.comparing import expect, refused
+from meshmark.operations.programs.small_rules.comparing import expect, may_leave_out_devices, refused
 
 
 def _rules_with_constants(line, grid):
@@ -405,6 +406,52 @@ def _slopes_of_vandermonde(line, grid):
         )
 
 
+def _elements_between_windows(line, grid):
+    """What no window of a strided convolution reads changes no result: it may be NaN."""
+    two = jax.sharding.Mesh(line.devices.ravel()[:2], ("d",)) if may_leave_out_devices() else line
+    n = two.size
+    host = np.ones((2, n, 2 * n), np.float32)
+    host[1, :, 1::2] = np.nan
+    kernel = np.ones((1, n, 1), np.float32)
+    shardings = {
+        "positions": ((None, None, "d"), ()),
+        "channels of both": ((None, "d"), (None, "d")),
+        "positions and the kernel's channels": ((None, None, "d"), (None, "d")),
+    }
+    for name, (spec, own) in shardings.items():
+        for padding in ("SAME", "VALID"):
+            found = jax.jit(lambda v, k, p=padding: lax.conv_general_dilated(v, k, (2,), p))(
+                placed(two, host, *spec), placed(two, kernel, *own)
+            )
+            what = f"a convolution that skips NaN, sharded along {name}"
+            expect(np.asarray(found), np.full((2, 1, n), n, np.float32), what)
+
+
+def _diagonals_of_sharded_rows(line, grid):
+    """The diagonals of matrices whose rows are sharded over one axis, in results over no, one and two axes."""
+    rows = 2 if line.size % 2 == 0 else 1
+    turned = jax.sharding.Mesh(line.devices.ravel().reshape(rows, -1), ("x", "y"))
+    n = line.size
+    host = np.arange(n**3, dtype=np.int32).reshape(n, n, n)
+    right = np.diagonal(host, axis1=1, axis2=2)
+    spellings = {
+        "jnp.diagonal": lambda v: jnp.diagonal(v, axis1=1, axis2=2),
+        "indices": lambda v: v[:, np.arange(n), np.arange(n)],
+    }
+    for (name, spelling), (spec, out) in itertools.product(
+        spellings.items(),
+        (
+            (("y",), ("x", "y")),
+            ((None, "x"), ()),
+            ((None, "x"), ("x",)),
+            ((None, "x"), (None, "y")),
+            ((None, "x"), ("x", "y")),
+        ),
+    ):
+        found = jax.jit(spelling, out_shardings=NamedSharding(turned, P(*out)))(placed(turned, host, *spec))
+        expect(np.asarray(found), right, f"the diagonals by {name} of {P(*spec)} as {P(*out)}")
+
+
 RULES_OF_CONDITIONS: dict[str, Callable[..., None]] = {
     "rules_with_constants": _rules_with_constants,
     "slopes_at_ties": _slopes_at_ties,
@@ -420,4 +467,6 @@ RULES_OF_CONDITIONS: dict[str, Callable[..., None]] = {
     "carries_refused": _carries_refused,
     "matrices_of_indices": _matrices_of_indices,
     "slopes_of_vandermonde": _slopes_of_vandermonde,
+    "elements_between_windows": _elements_between_windows,
+    "diagonals_of_sharded_rows": _diagonals_of_sharded_rows,
 }
