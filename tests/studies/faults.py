@@ -59,6 +59,7 @@ def load_families() -> None:
         "answers",
         "ties_and_ends",
         "drawn_programs",
+        "several_leaves",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

@@ -12,11 +12,13 @@ from jax import lax
 from tests.studies.faults_of_conditions import changed
 from tests.studies.planting import fault
 
-OPERATIONS: dict[str, Any] = {"operations": ("drawn_operations",)}
-PROGRAMS: dict[str, Any] = {"operations": ("drawn_programs",)}
+
+def batch(name: str, operation: str = "drawn_operations") -> dict[str, Any]:
+    """One case of drawn programs, which has a program that shows the fault."""
+    return {"operations": (operation,), "only": lambda case: case.cell.request.variant["form"] == name}
 
 
-@fault(**OPERATIONS)
+@fault(**batch("batch_40"))
 def a_shuffle_goes_to_where_it_should_come_from():
     def pshuffle(real, x, axes, perm):
         back = [0] * len(perm)
@@ -27,7 +29,7 @@ def a_shuffle_goes_to_where_it_should_come_from():
     return changed(lax, "pshuffle", pshuffle)
 
 
-@fault(**OPERATIONS)
+@fault(**batch("batch_41"))
 def a_window_forgets_the_holes_of_its_array():
     def reduce_window(real, x, *given, **options):
         options.pop("base_dilation", None)
@@ -36,7 +38,7 @@ def a_window_forgets_the_holes_of_its_array():
     return changed(lax, "reduce_window", reduce_window)
 
 
-@fault(**OPERATIONS)
+@fault(**batch("batch_41"))
 def a_product_at_places_is_of_numbers_up_to_two():
     def scatter_mul(real, x, indices, updates, numbers, **options):
         first = jnp.sign(updates) * jnp.minimum(jnp.abs(updates), 2)
@@ -45,7 +47,7 @@ def a_product_at_places_is_of_numbers_up_to_two():
     return changed(lax, "scatter_mul", scatter_mul)
 
 
-@fault(**OPERATIONS)
+@fault(**batch("batch_10"))
 def a_dimension_moves_from_where_it_should_go_to():
     def moveaxis(real, x, source, destination):
         return real(x, destination, source)
@@ -53,18 +55,10 @@ def a_dimension_moves_from_where_it_should_go_to():
     return changed(jnp, "moveaxis", moveaxis)
 
 
-@fault(**PROGRAMS)
+@fault(**batch("batch_20", "drawn_programs"))
 def a_tangent_is_of_the_first_argument_alone():
     def jvp(real, function, primals, tangents, **options):
         rest = [jax.tree.map(jnp.zeros_like, t) for t in tangents[1:]]
         return real(function, primals, (tangents[0], *rest), **options)
 
     return changed(jax, "jvp", jvp)
-
-
-@fault(**PROGRAMS)
-def a_loop_of_several_turns_at_once_runs_forward():
-    def scan(real, f, init, xs=None, length=None, reverse=False, unroll=1, **options):
-        return real(f, init, xs, length, reverse and unroll == 1, unroll, **options)
-
-    return changed(lax, "scan", scan)

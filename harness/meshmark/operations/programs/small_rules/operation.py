@@ -39,6 +39,7 @@ from meshmark.operations.programs.small_rules.puts import RULES_OF_PUTS
 from meshmark.operations.programs.small_rules.refusal import RULES_OF_REFUSAL
 from meshmark.operations.programs.small_rules.regions import RULES_OF_REGIONS
 from meshmark.operations.programs.small_rules.results import RULES_OF_RESULTS
+from meshmark.operations.programs.small_rules.several import RULES_OF_SEVERAL
 from meshmark.operations.programs.small_rules.sizes import RULES_OF_SIZES
 from meshmark.operations.programs.small_rules.slopes import RULES_OF_SLOPES
 from meshmark.operations.programs.small_rules.spelled import RULES_OF_SPELLINGS
@@ -81,6 +82,7 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_PROMISES,
     **RULES_OF_CONDITIONS,
     **RULES_OF_PLACES,
+    **RULES_OF_SEVERAL,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
