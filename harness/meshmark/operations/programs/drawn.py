@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -163,7 +164,10 @@ class Ready:
                     return jax.jit(self.function)(*self.given)
             donated = tuple(range(0, len(self.given), 2)) if way == "donated" else ()
             shardings = tuple(self.shardings) if self.shardings else None
-            return jax.jit(self.function, out_shardings=shardings, donate_argnums=donated)(*self.given)
+            compiled = jax.jit(self.function, out_shardings=shardings, donate_argnums=donated)
+            with warnings.catch_warnings():  # many results have no use for what is donated
+                warnings.filterwarnings("ignore", "Some donated buffers were not usable")
+                return compiled(*self.given)
 
     def find_wrong(self, found: Sequence[Any]) -> str:
         """What is wrong with the results, or with an argument that no call may change; "" if nothing is."""
