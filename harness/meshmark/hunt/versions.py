@@ -8,7 +8,7 @@ GENERATOR = 13
 """The version of the generator. A change that gives another program for the same seed and number raises it."""
 
 SOURCES = (
-    *("generator", "levels", "forms", "drawing", "values", "functions"),
+    *("generator", "levels", "forms", "drawing", "functions"),
     *(
         "algebra",
         "arranging",
@@ -21,12 +21,13 @@ SOURCES = (
     ),
     *("pointwise", "selecting", "statistics", "structural", "uneven", "windows"),
 )
-"""The modules that draw."""
+"""The modules that draw. The values of inputs are made by `meshmark.program_data.values`."""
 
 
 def vocabulary() -> str:
     """A digest of the modules that draw, as twelve hexadecimal digits; comments count. Equal digests give equal
     programs on one release of JAX. The release matters because JAX may refuse a drawn operation."""
     here = Path(__file__).parent
-    text = b"".join((here / f"{name}.py").read_bytes() for name in SOURCES)
+    files = [*(here / f"{name}.py" for name in SOURCES), here.parent / "program_data" / "values.py"]
+    text = b"".join(file.read_bytes() for file in files)
     return hashlib.sha256(text).hexdigest()[:12]
