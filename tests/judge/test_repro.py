@@ -125,8 +125,9 @@ def one_mode_of_each():
     return [found[turn % len(found)] for turn, found in enumerate(by_operation.values())]
 
 
-UNSCRIPTED = ("varying_result", "explicit_array")
-"""Operations without a script that stands alone (docs/limits.md)."""
+UNSCRIPTED = ("varying_result", "explicit_array", "drawn_programs", "drawn_operations")
+"""Operations without a script that stands alone (docs/limits.md), and those whose scripts the hunt's printer makes
+(tests/commands/test_drawn_script.py)."""
 
 DEVIATING = "fill=subnormal|^top_k/.*fill="
 """Cases whose scripts may end with a difference, since a device may flush subnormals, and one deviation of top_k is
