@@ -62,3 +62,21 @@ def test_it_says_that_all_are_right(case, monkeypatch):
     monkeypatch.setattr(drawn_script, "Slot", lambda settings: contextlib.nullcontext(Workers()))
     drawn_script.write_drawn_script(case, drawn.PROGRAMS, 8, True, said.append)
     assert "all are right here" in said[-1]
+
+
+def test_a_program_that_is_wrong_without_sharding_too_is_compared_with_numpy(case, monkeypatch, tmp_path):
+    """As if JAX were wrong in every way: only the definition differs."""
+
+    class Workers:
+        """Workers whose unsharded program differs from NumPy."""
+
+        def judge(self, job, modes):
+            return Answer(differences=[{"kind": "oracles", "mode": "numpy", "text": "differs from NumPy"}])
+
+    monkeypatch.setattr(drawn_script, "Slot", lambda settings: contextlib.nullcontext(Workers()))
+    text = drawn_script.write_drawn_script(case, drawn.PROGRAMS, 8, True, print)
+    wrong = text.replace("expected = np.array([", "expected = 1 + np.array([", 1)
+    assert wrong != text
+    script = tmp_path / "script.py"
+    script.write_text(wrong)
+    assert subprocess.run([sys.executable, script], timeout=120, check=False).returncode == 1

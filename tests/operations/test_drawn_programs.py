@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from meshmark.hunt import generator  # noqa: F401 - it fills the vocabulary
-from meshmark.hunt.drawing import KINDS
+from meshmark.hunt.generator import KINDS
+from meshmark.operations.base import Missing
 from meshmark.operations.programs import drawn
 from meshmark.program_data import slopes
 from tests.studies.planting import patched
@@ -89,7 +89,7 @@ def test_stored_derivatives_are_those_of_the_definitions():
         for right, own in zip(
             slopes.compute_derivatives(one.program, one.dtypes), one.compute(), strict=True
         ):
-            np.testing.assert_allclose(own.astype(np.float64), right, rtol=1e-5, atol=1e-6)
+            np.testing.assert_array_equal(own, np.round(right, 6).astype(own.dtype))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 6, 8])
@@ -152,25 +152,58 @@ def test_a_derivative_that_is_wrong_is_seen():
     jax.clear_caches()
 
 
+def refusing(what, some):
+    """A jax.jit that refuses to compile what takes `some` arguments."""
+
+    def make(real):
+        def jit(function, **options):
+            compiled = real(function, **options)
+
+            def call(*given):
+                if some(given):
+                    raise TypeError(what)
+                return compiled(*given)
+
+            return call
+
+        return jit
+
+    return patched(jax, "jit", make)
+
+
+def alike():
+    """Three compiled programs over one mesh, with arguments of their own."""
+    lines = [line for line in LINES if json.loads(line)["way"] == "auto" and '"x64"' not in line]
+    mesh = drawn.from_line(lines[0]).program.axes
+    return [line for line in lines if drawn.from_line(line).program.axes == mesh][:3]
+
+
 def test_one_program_that_raises_is_named_among_others():
-    lines = [line for line in LINES if json.loads(line)["way"] == "auto"][:3]
-    names = [drawn.from_line(line).program.name for line in lines]
-    only = drawn.from_line(lines[1]).program.operations[0]
-    function = {"jnp": jnp, "lax": lax}.get(only.partition(".")[0])
-    others = [op for k in (0, 2) for op in drawn.from_line(lines[k]).program.operations]
-    if function is None or only in others:
-        pytest.skip("the first operation of the second program is in the others too")
+    lines = alike()
+    second = drawn.from_line(lines[1]).program
+    shapes = [item.shape for item in second.inputs]
 
-    def refused(_):
-        def call(*given, **options):
-            raise TypeError("no such thing")
+    def has_it(given):
+        return isinstance(given[0], list) or [x.shape for x in given] == shapes
 
-        return call
-
-    jax.clear_caches()
-    with patched(function, only.partition(".")[2], refused), pytest.raises(RuntimeError, match=names[1]):
+    with refusing("no such thing", has_it), pytest.raises(RuntimeError, match=second.name) as raised:
         drawn.judge(lines, jax.devices())
-    jax.clear_caches()
+    assert "no such thing" in str(raised.value)
+
+
+def test_programs_that_raise_together_alone_are_not_right():
+    lines = alike()
+    with (
+        refusing("not together", lambda given: isinstance(given[0], list)),
+        pytest.raises(RuntimeError, match="if they are compiled as one, and none alone: not together"),
+    ):
+        drawn.judge(lines, jax.devices())
+
+
+def test_devices_that_can_run_nothing_are_no_pass():
+    lines = [line for line in LINES if "shard_map" in drawn.from_line(line).program.operations][:3]
+    with pytest.raises(Missing, match="1 devices can run none"):
+        drawn.judge(lines, jax.devices()[:1])
 
 
 def test_an_argument_that_changes_is_seen(monkeypatch):

@@ -33,7 +33,7 @@ from meshmark.hunt.drawing import HALVED, LOOPS, ROUNDING, TIED
 from meshmark.hunt.spellings import Inapplicable, spell_manually, turn_mesh
 from meshmark.interpreter.faults import Fault, Hang
 from meshmark.program_data import definitions
-from meshmark.program_data.building import Builder, find_dtypes, make_spec, mesh_of
+from meshmark.program_data.building import Builder, find_dtypes, make_spec, mesh_of, permute_devices
 from meshmark.program_data.program import Program, walk_nodes
 from meshmark.program_data.values import make_inputs
 
@@ -229,12 +229,6 @@ def run_program(program: Program, mode: str) -> list[Any]:
         if given[k].is_deleted() or mark_wrong(np.asarray(given[k]), arrays[k], 0.0).any():
             raise ChangedArgument(f"argument {k} was not donated, and is changed")
     return found
-
-
-def permute_devices(devices: Sequence[Any]) -> list[Any]:
-    """The devices in another order."""
-    backwards = [*reversed(devices)]
-    return [*backwards[1:], backwards[0]]
 
 
 def compare_with_definition(program: Program, known: Truth, rounded: bool) -> Difference | None:

@@ -28,6 +28,7 @@ from meshmark.hunt.findings import Finding
 from meshmark.hunt.hunting import Hunt
 from meshmark.hunt.oracles import Invalid, NotRun
 from meshmark.hunt.workers import Answer
+from meshmark.program_data.building import permute_devices
 from meshmark.program_data.program import Program, from_json, to_json
 from meshmark.ranks import endings, rollcall
 from meshmark.ranks import group as ranks
@@ -86,7 +87,7 @@ class Lockstep:
         """The results of a program over the devices of all ranks; NotRun if another rank could not compile it."""
         devices: Sequence[Any] = ranks.in_order(jax.devices())
         if mode == "permuted":
-            devices = oracles.permute_devices(devices[: program.mesh_size])
+            devices = permute_devices(devices[: program.mesh_size])
         mesh, places = oracles.place_inputs(program, mode, devices)
         with jax.enable_x64(program.x64):
             # Over several processes device_put of a host array with a NaN reports a false mismatch.

@@ -51,6 +51,12 @@ def mesh_of(program: Program, devices: Sequence[Any], explicit: bool = False) ->
     return Mesh(np.array(devices[: program.mesh_size]).reshape(shape), names, axis_types=kinds)
 
 
+def permute_devices(devices: Sequence[Any]) -> list[Any]:
+    """The devices in another order."""
+    backwards = [*reversed(devices)]
+    return [*backwards[1:], backwards[0]]
+
+
 class Builder:
     """Builds the functions of one program over one mesh (None for the style "plain")."""
 

@@ -21,7 +21,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,11 +30,11 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 
 from meshmark.core.meshes import MeshShape
-from meshmark.operations.base import Variant
+from meshmark.operations.base import Missing, Variant
 from meshmark.operations.programs.forms.base import ProgramForm, at, over
 from meshmark.operations.programs.small_rules.comparing import may_leave_out_devices
 from meshmark.program_data import definitions, values
-from meshmark.program_data.building import Builder, make_spec
+from meshmark.program_data.building import Builder, make_spec, permute_devices
 from meshmark.program_data.program import Program, from_json
 
 REST = "rest"
@@ -122,8 +122,7 @@ def mesh_of(program: Program, devices: Sequence[Any], way: str) -> Mesh:
         labels.append(REST)
         devices = devices[: math.prod(shape)]
     if way == "permuted":
-        devices = [*reversed(devices)]
-        devices = [*devices[1:], devices[0]]
+        devices = permute_devices(devices)
     kind = AxisType.Explicit if way == "explicit" else AxisType.Auto
     return Mesh(np.array(devices).reshape(shape), labels, axis_types=(kind,) * len(labels))
 
@@ -224,25 +223,28 @@ def prepare(lines: Sequence[str], devices: Sequence[Any]) -> Iterator[Ready]:
 
 def judge(lines: Sequence[str], devices: Sequence[Any]) -> None:
     """Judge the programs of these lines. RuntimeError for the first one that is wrong or raises; its message names the
-    program."""
+    program. Missing if these devices can run none of them: then nothing was judged."""
     together: dict[Any, list[Ready]] = {}
     others: list[Ready] = []
-    for one in prepare(lines, devices):
+    ready = [*prepare(lines, devices)]
+    if not ready:
+        raise Missing(f"{len(devices)} devices can run none of these programs, which are drawn for 8")
+    for one in ready:
         if one.drawn.way == "auto" and not one.program.x64:
             together.setdefault(one.program.axes, []).append(one)
         else:
             others.append(one)
     with jax.default_matmul_precision("highest"):
         for alike in together.values():
-            for ready, results in _run_together(alike):
-                _refuse(ready, ready.find_wrong(results))
-        for ready in others:
-            _refuse(ready, ready.find_wrong(_call(ready)))
+            for one, results in _run_together(alike):
+                _refuse(one, one.find_wrong(results))
+        for one in others:
+            _refuse(one, one.find_wrong(_call(one)))
 
 
 def _run_together(every: Sequence[Ready]) -> Iterator[tuple[Ready, Sequence[Any]]]:
-    """The results of programs over one mesh that are compiled as one; as one each if that raises, so that the message
-    can name the program. JAX can't compile every program over two meshes (`programs.meshes.two`)."""
+    """The results of programs over one mesh that are compiled as one. If that raises, each runs alone, so that the
+    message can name the program. JAX can't compile every program over two meshes (`programs.meshes.two`)."""
 
     def whole(arrays: Sequence[Sequence[Any]]) -> list[Any]:
         return [one.function(*given) for one, given in zip(every, arrays, strict=True)]
@@ -251,8 +253,14 @@ def _run_together(every: Sequence[Ready]) -> Iterator[tuple[Ready, Sequence[Any]
     try:
         found = jax.jit(whole, out_shardings=shardings)([one.given for one in every])
         jax.block_until_ready(found)
-    except Exception:
-        found = [_call(one) for one in every]
+    except Exception as error:
+        for one in every:
+            _call(one)
+        together = ", ".join(one.program.name for one in every)
+        raise RuntimeError(
+            f"programs {together} raise {type(error).__name__} if they are compiled as one, and none alone:"
+            f" {str(error)[:300]}"
+        ) from None
     yield from zip(every, found, strict=True)
 
 
@@ -270,20 +278,25 @@ def _refuse(ready: Ready, said: str) -> None:
         raise RuntimeError(f"{name(ready.drawn)}: {said}")
 
 
+def judges_of(store: Store) -> dict[str, Callable[..., None]]:
+    """By batch: a function that takes the devices and judges its programs."""
+    return {name: partial(judge, lines) for name, lines in store.batches.items()}
+
+
 class DrawnPrograms(ProgramForm):
     """Programs that a generator drew, of any operations, forms and shardings, against their definitions in NumPy."""
 
     name = "drawn_programs"
     store: ClassVar[Store] = PROGRAMS
     two_axes: ClassVar[tuple[str, ...]] = ()
-    forms: ClassVar[dict[str, Callable[..., Any]]] = dict.fromkeys(PROGRAMS.batches, judge)
+    forms: ClassVar[dict[str, Callable[..., Any]]] = judges_of(PROGRAMS)
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
         return None
 
     @staticmethod
     def host(mesh, x, *, form, axis):
-        judge(PROGRAMS.batches[form], [*mesh.devices.ravel()])
+        DrawnPrograms.forms[form]([*mesh.devices.ravel()])
         return jax.jit(over(mesh, axis))(put(np.asarray(x), at(mesh, axis)))
 
 
@@ -292,9 +305,9 @@ class DrawnOperations(DrawnPrograms):
 
     name = "drawn_operations"
     store: ClassVar[Store] = OPERATIONS
-    forms: ClassVar[dict[str, Callable[..., Any]]] = dict.fromkeys(OPERATIONS.batches, judge)
+    forms: ClassVar[dict[str, Callable[..., Any]]] = judges_of(OPERATIONS)
 
     @staticmethod
     def host(mesh, x, *, form, axis):
-        judge(OPERATIONS.batches[form], [*mesh.devices.ravel()])
+        DrawnOperations.forms[form]([*mesh.devices.ravel()])
         return jax.jit(over(mesh, axis))(put(np.asarray(x), at(mesh, axis)))
