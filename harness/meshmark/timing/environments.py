@@ -276,7 +276,9 @@ def exported(ref: str, directory: Path) -> tuple[Path, str]:
         if archive.returncode:
             raise NoEnvironment(f"commit:{ref}: git archive failed: {redact(archive.stderr.decode()[:200])}")
         with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
-            tar.extractall(path, filter="data")
+            # An attribute, not the argument `filter`: Python 3.11.0 to 3.11.3 do not know it.
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)
+            tar.extractall(path)
     return path, commit
 
 
