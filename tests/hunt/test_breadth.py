@@ -304,7 +304,7 @@ def test_a_loop_and_a_switch_are_right_and_their_scripts_run(what, tmp_path):
     assert np.array_equal(oracles.compute_truth(made).results[0], want)
     assert oracles.judge(made, ("auto", "explicit", "eager")) == []
     assert np.array_equal(oracles.run_alone(made)[0], want)
-    text = scripts.write_script(made, {"mode": "auto", "kind": "numbers"}, [what], [want.astype(np.float32)])
+    text = scripts.write_script(made, "auto", [what], [want.astype(np.float32)])
     (tmp_path / "form.py").write_text(text)
     done = subprocess.run([sys.executable, tmp_path / "form.py"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-500:]

@@ -69,9 +69,7 @@ def test_a_wrong_rule_is_seen(monkeypatch):
 
 def test_its_script_runs(tmp_path):
     made = squared("custom_vjp")
-    text = scripts.write_script(
-        made, {"mode": "auto", "kind": "numbers"}, ["A rule"], oracles.compute_truth(made).results
-    )
+    text = scripts.write_script(made, "auto", ["A rule"], oracles.compute_truth(made).results)
     assert "jax.custom_vjp(body0)" in text
     (tmp_path / "rule.py").write_text(text)
     done = subprocess.run([sys.executable, tmp_path / "rule.py"], capture_output=True, text=True)

@@ -155,9 +155,7 @@ def test_a_manual_finding_has_a_script_of_its_own():
     """The script runs the shard_map, and says that all is right where it is."""
     manual = spell_manually(SUM)
     expected = oracles.compute_truth(manual).results
-    text = scripts.write_script(
-        manual, {"kind": "numbers", "mode": "auto", "what": "values"}, ["planted"], expected
-    )
+    text = scripts.write_script(manual, "auto", ["planted"], expected)
     assert 'jax.shard_map(body0, mesh=mesh, in_specs=(P("x"),)' in text and 'axis_names={"x"}' in text
     with pytest.raises(SystemExit) as ended:
         exec(compile(text, "script", "exec"), {"__name__": "__main__"})

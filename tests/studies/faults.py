@@ -60,6 +60,7 @@ def load_families() -> None:
         "ties_and_ends",
         "drawn_programs",
         "several_leaves",
+        "lengths",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

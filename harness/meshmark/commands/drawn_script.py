@@ -5,9 +5,9 @@ that is wrong here."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from meshmark.hunt import places, scripts
+from meshmark.hunt.differences import DifferenceData
 from meshmark.hunt.workers import Settings, Slot
 from meshmark.operations.cases import Case
 from meshmark.operations.programs import drawn
@@ -28,7 +28,7 @@ def write_drawn_script(
     run: whether to run the programs, each in a worker process, so that a crash or a hang ends only the worker."""
     form = case.cell.request.variant["form"]
     batch = [drawn.from_line(line) for line in store.batches[form]]
-    found: tuple[drawn.Drawn, dict[str, Any]] | None = None
+    found: tuple[drawn.Drawn, DifferenceData] | None = None
     if run:
         settings = places.adapt_to_device_count(number, Settings())
         note(f"running the {len(batch)} programs of {case.id}, each in a worker process")
@@ -40,15 +40,14 @@ def write_drawn_script(
                     break
         if found is None:
             note("all are right here: the script has the first program")
-    one, difference = found or (batch[0], {"kind": "numbers", "mode": batch[0].way})
-    said = str(difference.get("text", "")).splitlines()
-    if (
-        difference["kind"] == ORACLES
-    ):  # the unsharded program is wrong too, and the script compares with NumPy
-        difference = {**difference, "kind": "numbers", "mode": one.way}
+    one, difference = found or (batch[0], None)
+    said = difference["text"].splitlines() if difference else []
+    # Of a program that is wrong without sharding too, the script compares the way of the suite with NumPy.
+    mode = difference["mode"] if difference and difference["kind"] != ORACLES else one.way
     heading = (
         f"Program {one.program.name} of {case.id}.",
         f"The suite runs it in this way: {one.way}.",
         *(f"Seen: {line}"[:110] for line in said[:1]),
     )
-    return scripts.write_script(one.program, difference, heading, one.compute())
+    numbers = difference is None or difference["kind"] in ("numbers", ORACLES)
+    return scripts.write_script(one.program, mode, heading, one.compute(), numbers)

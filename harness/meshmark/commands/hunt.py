@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from meshmark.commands.arguments import devices, natural, path, positive, seconds
 from meshmark.commands.options import add_ranks, of_ranks
@@ -287,9 +286,9 @@ def _workers(number: int | None, backend: str) -> int:
     return number or (cores if backend == "cpu" else min(cores, SHARED))
 
 
-def _open(hunt: Hunt, arguments: argparse.Namespace, devices: int) -> list[dict[str, Any]]:
+def _open(hunt: Hunt, arguments: argparse.Namespace, devices: int) -> list[logs.Line]:
     """Open the record, and return the lines that it already has."""
-    lines: list[dict[str, Any]] = []
+    lines: list[logs.Line] = []
     settings = hunt.settings
     head = logs.make_head(
         hunt.seed,
@@ -383,6 +382,7 @@ def keep(hunt: Hunt, settings: Settings, store: Path) -> None:
             }
             if settings.backend != "cpu":
                 found["backend"] = settings.backend
+            assert group.difference
             finding = reports.finding_of(group.key, group.program, group.difference, slot, found)
             finding.name = findings.choose_free_name(finding.name, store)
             finding.workarounds = group.cures

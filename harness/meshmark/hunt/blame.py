@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from meshmark.hunt.differences import DifferenceData
 from meshmark.hunt.oracles import ALONE, HOST
 from meshmark.hunt.workers import Judging
 from meshmark.program_data.building import find_types
@@ -23,8 +23,8 @@ def _job(program: Program, light: bool) -> dict[str, Any]:
 
 
 def find_wrong_side(
-    slot: Judging, program: Program, difference: dict[str, Any], light: bool, backend: str
-) -> dict[str, Any]:
+    slot: Judging, program: Program, difference: DifferenceData, light: bool, backend: str
+) -> DifferenceData:
     """The difference with the right cause: one of the unsharded program if that is wrong itself, else the given one.
 
     Wrong numbers are differences from the unsharded program. It is not a reference if another computation of it gives
@@ -38,7 +38,7 @@ def find_wrong_side(
     return own[0] if own and own[0]["kind"] == "oracles" else difference
 
 
-def find_guilty_pass(slot: Judging, program: Program, difference: Mapping[str, Any], light: bool) -> str:
+def find_guilty_pass(slot: Judging, program: Program, difference: DifferenceData, light: bool) -> str:
     """The pass of XLA, one of PASSES, without which a program is right; "" if there is none.
 
     difference: its mode is judged again. light: compile with `oracles.LIGHT`."""
@@ -50,7 +50,7 @@ def find_guilty_pass(slot: Judging, program: Program, difference: Mapping[str, A
 
 
 def find_wrong_operation(
-    slot: Judging, program: Program, difference: Mapping[str, Any], light: bool
+    slot: Judging, program: Program, difference: DifferenceData, light: bool
 ) -> Node | None:
     """The first operation of a program whose result is wrong if the program returns all of them; None if none is.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meshmark.hunt.blame import PASSES
+from meshmark.hunt.differences import DifferenceData
 from meshmark.hunt.rules import drop_axis
 from meshmark.hunt.workers import Judging
 from meshmark.program_data.program import Node, Program, Transform, prune, to_json
@@ -63,7 +64,7 @@ def _unchecked(node: Node) -> Node:
 def find_cures(
     slot: Judging,
     program: Program,
-    difference: Mapping[str, Any],
+    difference: DifferenceData,
     light: bool = False,
     others: Sequence[str] = ("explicit", "eager"),
 ) -> list[str]:

@@ -6,9 +6,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import numpy as np
+
+
+class DifferenceData(TypedDict):
+    """A `Difference` as JSON values: what workers answer, and what records keep."""
+
+    mode: str
+    kind: str
+    what: str
+    text: str
+    data: dict[str, Any]
 
 
 @dataclass
@@ -27,9 +37,9 @@ class Difference:
     text: str = ""
     data: dict[str, Any] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> DifferenceData:
         """The difference as JSON values."""
-        return asdict(self)
+        return cast(DifferenceData, asdict(self))
 
 
 @dataclass

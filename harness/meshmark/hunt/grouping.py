@@ -5,9 +5,9 @@ a group."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
+from meshmark.hunt.differences import DifferenceData
 from meshmark.hunt.oracles import DEVICE_IS_WRONG
 from meshmark.program_data.building import find_types
 from meshmark.program_data.program import Node, Program, list_references
@@ -35,7 +35,7 @@ VERIFIED = re.compile(
 """The verifier's message about an instruction. Groups: its operation, and the name of its first operand."""
 
 
-def make_key(program: Program, difference: Mapping[str, Any]) -> str:
+def make_key(program: Program, difference: DifferenceData) -> str:
     """The key of a shrunk finding's group: a text that is equal for findings of one root cause. Files record it.
 
     difference: as `differences.Difference.to_json` gives it, here and below.
@@ -55,7 +55,7 @@ def make_key(program: Program, difference: Mapping[str, Any]) -> str:
     return f"{difference['kind']}: {' '.join(sorted(set(parts))) or 'reshard'}{transform}"
 
 
-def is_of_device(difference: Mapping[str, Any]) -> bool:
+def is_of_device(difference: DifferenceData) -> bool:
     """Whether the unsharded program is wrong on an accelerator, where a CPU is right. Its cause lies in that backend,
     so a pass of XLA that has a part in it doesn't make it a finding of the CPU."""
     return DEVICE_IS_WRONG in str(difference.get("text", ""))
@@ -132,7 +132,7 @@ UNGROUPED = (
 """The convolutions that may wrongly be summed over replicas too, in the forward pass or in a derivative."""
 
 
-def find_cause(program: Program, difference: Mapping[str, Any]) -> str:
+def find_cause(program: Program, difference: DifferenceData) -> str:
     """The key of wrong numbers whose kind of wrongness identifies the cause, whatever other operations do; else ""."""
     what = str(difference.get("what", ""))
     operations = set(program.operations) - {"item", "constrain"}
@@ -151,7 +151,7 @@ WRITES = re.compile(r"at\.\w+|lax\.(?:dynamic_update|scatter)\w*|jnp\.(?:put|ins
 """The operations that write into an array. XLA does that in place."""
 
 
-def make_key_without(program: Program, difference: Mapping[str, Any], left_out: str) -> str:
+def make_key_without(program: Program, difference: DifferenceData, left_out: str) -> str:
     """The key of wrong numbers that a pass of the compiler causes. left_out: the pass without which they are right.
 
     A pass does many things. The kept causes write into an array in place, so a program without such an operation has
@@ -181,7 +181,7 @@ def _moves(value: Any) -> bool:
     return value not in (1, 0, None, False) and not (isinstance(value, (list, tuple)) and set(value) == {1})
 
 
-def locate(program: Program, difference: Mapping[str, Any]) -> str:
+def locate(program: Program, difference: DifferenceData) -> str:
     """The kind and place of a difference, as `describe_place` gives it. An exception without a message names no place:
     the operations are appended."""
     said = describe_place(difference)
@@ -190,7 +190,7 @@ def locate(program: Program, difference: Mapping[str, Any]) -> str:
     return f"{said} {' '.join(sorted({op for op in program.operations if op not in ('item', 'constrain')}))}"
 
 
-def describe_place(difference: Mapping[str, Any]) -> str:
+def describe_place(difference: DifferenceData) -> str:
     """The kind and place of a difference other than wrong numbers. The compiler's verifier has one message for all
     instructions of a wrong shape, so the operation is appended. For a copy, which may follow any operation, it is the
     name of the copied instruction."""
@@ -211,7 +211,7 @@ def normalize_message(what: str) -> str:
     return re.sub(r"\s+", " ", line)[:120]
 
 
-def make_raw_key(difference: Mapping[str, Any], program: Program) -> str:
+def make_raw_key(difference: DifferenceData, program: Program) -> str:
     """A key that similar findings share before they are shrunk. For wrong numbers it has all operations."""
     if difference["kind"] not in NUMBERS:
         return locate(program, difference)

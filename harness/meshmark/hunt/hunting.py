@@ -14,6 +14,8 @@ from typing import IO, Any
 
 from meshmark.core.errors import BadInput
 from meshmark.hunt import blame, cures, grouping, shrinking
+from meshmark.hunt.differences import DifferenceData
+from meshmark.hunt.logs import Line
 from meshmark.hunt.oracles import DERIVATIVE, HOST, MANUAL, NUMPY, RELEASE
 from meshmark.hunt.rules import measure_weight
 from meshmark.hunt.spellings import spell_manually
@@ -91,7 +93,7 @@ class Group:
     kind: str
     numbers: list[int] = field(default_factory=list)
     program: dict[str, Any] = field(default_factory=dict)
-    difference: dict[str, Any] = field(default_factory=dict)
+    difference: DifferenceData | None = None
     operations: int = 0
     minute: float = 0.0
     known: str = ""
@@ -211,7 +213,7 @@ class Hunt:
             self.not_run.update(set(answer.not_run))
             self.judging_s += answer.seconds
             self.waiting_s += answer.restart_s
-        line: dict[str, Any] = {"n": number, "s": round(answer.seconds, 3)}
+        line: Line = {"n": number, "s": round(answer.seconds, 3)}
         if answer.cpu:
             line["cpu"] = round(answer.cpu, 3)
         if answer.restart_s:
@@ -229,7 +231,7 @@ class Hunt:
                 line["transform"] = program.transform.kind
         if answer.differences:
             line["differences"] = answer.differences
-            line["program"] = answer.program
+            line["program"] = answer.program or {}
             try:
                 self._found(slot, number, answer.program, answer.differences, modes, line, tell, halted)
             except shrinking.Halted:
@@ -241,9 +243,9 @@ class Hunt:
         slot: Judging,
         number: int,
         data: dict[str, Any] | None,
-        differences: list[dict[str, Any]],
+        differences: list[DifferenceData],
         modes: tuple[str, ...],
-        line: dict[str, Any],
+        line: Line,
         tell: Any,
         halted: Callable[[], bool],
     ) -> None:
@@ -314,11 +316,11 @@ class Hunt:
         self,
         slot: Judging,
         program: Program,
-        difference: dict[str, Any],
+        difference: DifferenceData,
         modes: tuple[str, ...],
         light: bool,
         halted: Callable[[], bool],
-    ) -> dict[str, Any] | None:
+    ) -> DifferenceData | None:
         """What the program shows when it is judged again; None if it shows nothing. After a difference without a mode,
         which ended a worker, each mode is judged alone."""
         for some in [(mode,) for mode in modes] if not difference["mode"] else [modes]:
@@ -331,8 +333,8 @@ class Hunt:
 
     @staticmethod
     def _as_manual(
-        program: Program, difference: dict[str, Any], line: dict[str, Any]
-    ) -> tuple[Program, dict[str, Any]]:
+        program: Program, difference: DifferenceData, line: Line
+    ) -> tuple[Program, DifferenceData]:
         """The program that the manual mode runs, as a program of its own, and its difference; the line has them too."""
         program, difference = spell_manually(program), difference | {"mode": "auto"}
         line["program"], line["differences"] = to_json(program), [difference]
@@ -342,13 +344,13 @@ class Hunt:
         return not self.always_whole and is_light(number, self.settings)
 
     def _blamed(
-        self, slot: Judging, program: Program, difference: dict[str, Any], light: bool
-    ) -> dict[str, Any]:
+        self, slot: Judging, program: Program, difference: DifferenceData, light: bool
+    ) -> DifferenceData:
         if self.settings.ranks > 1 or self.settings.topology:
             return difference
         return blame.find_wrong_side(slot, program, difference, light, self.settings.backend)
 
-    def _key(self, slot: Judging, program: Program, difference: dict[str, Any], light: bool) -> str:
+    def _key(self, slot: Judging, program: Program, difference: DifferenceData, light: bool) -> str:
         """The key of a shrunk finding's group. Wrong numbers of no known group are grouped by a guilty pass of XLA, or
         by the operation whose result is wrong."""
         key = grouping.make_key(program, difference)
@@ -367,7 +369,7 @@ class Hunt:
         )
         return grouping.make_key_of_operation(program, node) if node else key
 
-    def _add(self, key: str, number: int, line: Mapping[str, Any]) -> None:
+    def _add(self, key: str, number: int, line: Line) -> None:
         group = self.groups.setdefault(
             key, Group(key, line["shrunk_difference"]["kind"], known=self.known.get(key, ""))
         )
@@ -386,7 +388,7 @@ class Hunt:
                 self.out.write(json.dumps(line) + "\n")
                 self.out.flush()
 
-    def resume(self, lines: Sequence[Mapping[str, Any]]) -> None:
+    def resume(self, lines: Sequence[Line]) -> None:
         """Take over the lines of a record.
 
         If a line names a group whose shrunk program was not written, its program is judged again. BadInput for a line
@@ -399,7 +401,7 @@ class Hunt:
                 f"the record has a line that no hunt writes ({told}): take it out, or hunt anew"
             ) from None
 
-    def _resume(self, lines: Sequence[Mapping[str, Any]]) -> None:
+    def _resume(self, lines: Sequence[Line]) -> None:
         for line in lines:
             if "shrunk" in line and line["n"] not in self.done:
                 self._take(line)
@@ -415,7 +417,7 @@ class Hunt:
         for group in self.groups.values():
             group.numbers.sort()
 
-    def _take(self, line: Mapping[str, Any]) -> None:
+    def _take(self, line: Line) -> None:
         self.done.add(line["n"])
         self.before += 1
         self.judged += 1
@@ -427,7 +429,7 @@ class Hunt:
             self.raw[self._alike(line)] += 1
 
     @staticmethod
-    def _alike(line: Mapping[str, Any]) -> str:
+    def _alike(line: Line) -> str:
         return grouping.make_raw_key(line["differences"][0], from_json(line["program"]))
 
 

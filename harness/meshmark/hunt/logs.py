@@ -11,12 +11,55 @@ import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict, cast
 
 from meshmark.core import files, installation
 from meshmark.core.errors import BadInput
+from meshmark.hunt.differences import DifferenceData
 from meshmark.hunt.versions import GENERATOR, vocabulary
+from meshmark.records import checking
 from meshmark.records.reading import MOST_BYTES
+
+
+class Line(TypedDict):
+    """The line of one program. The fields from `differences` on stand only where the program is wrong in some mode."""
+
+    n: int
+    """The number of the program."""
+    begins: NotRequired[bool]
+    """In a hunt of several processes: whether the line only says that the program begins; it has its data too."""
+    s: NotRequired[float]
+    """The seconds of judging it."""
+    cpu: NotRequired[float]
+    """The worker's processor time, in seconds."""
+    restart_s: NotRequired[float]
+    """The seconds of waiting for a worker."""
+    invalid: NotRequired[str]
+    """Why the program is no right program, such as one that JAX refuses on one device; it is not judged."""
+    not_run: NotRequired[list[str]]
+    """The reasons of the modes that were not run."""
+    ops: NotRequired[list[str]]
+    families: NotRequired[dict[str, str]]
+    """The family or form of each operation."""
+    transform: NotRequired[str]
+    differences: NotRequired[list[DifferenceData]]
+    program: NotRequired[dict[str, Any]]
+    slow: NotRequired[bool]
+    """Whether the program ran out of time once, and not twice."""
+    once: NotRequired[bool]
+    """Whether a worker died of it without a word once, and not twice."""
+    light: NotRequired[bool]
+    """Whether the difference does not occur with default compiler options."""
+    cures: NotRequired[list[str]]
+    group: NotRequired[str]
+    """The key of the group that the finding belongs to. The fields below stand only where it was shrunk."""
+    shrunk: NotRequired[dict[str, Any]]
+    shrunk_difference: NotRequired[DifferenceData]
+    tried: NotRequired[int]
+    shrink_s: NotRequired[float]
+    minute: NotRequired[float]
+    """The time since the start of the hunt."""
+
 
 FORMAT = 1
 """The version of the lines' format. A change that reads older lines differently raises it."""
@@ -86,7 +129,7 @@ def _utc() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def read_log(path: Path, now: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
+def read_log(path: Path, now: Mapping[str, Any]) -> tuple[list[Line], int]:
     """(the lines after the head, the number of bytes in whole lines) of a record that a hunt with head `now` resumes.
 
     BadInput if it is not a record, or if a field of SAME differs."""
@@ -100,22 +143,24 @@ def read_log(path: Path, now: Mapping[str, Any]) -> tuple[list[dict[str, Any]], 
             raise BadInput(
                 f"{path} is of {name} {was} and not {now[name] or 'none'}: go on with {mend.format(was)}, or hunt anew"
             )
-    return [line for line in lines[1:] if "n" in line], size
+    return [cast(Line, line) for line in lines[1:] if "n" in line], size
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[Line]:
     """The lines after the head of any record of a hunt; BadInput if it is not such a record."""
-    return [line for line in _whole(path)[0][1:] if "n" in line and "begins" not in line]
+    return [cast(Line, line) for line in _whole(path)[0][1:] if "n" in line and "begins" not in line]
 
 
-def _has_its_types(line: Mapping[str, Any]) -> bool:
-    """Whether those fields of a line that a hunt sums are numbers, and its names are texts."""
-    names = line.get("not_run", [])
-    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        return False
-    if not isinstance(line.get("n", 0), int) or not isinstance(line.get("group", ""), str):
-        return False
-    return all(isinstance(line.get(name, 0), (int, float)) for name in ("s", "restart_s", "shrink_s"))
+_check_line = checking.check_of(Line)
+
+
+def _find_problem(line: Any, first: bool) -> str:
+    """The problem with a line of a record; "" if it has none."""
+    if not isinstance(line, dict):
+        return "is not a JSON object"
+    if first and line.get("hunt") != FORMAT:
+        return f"must have the field hunt, {FORMAT}"
+    return _check_line(line) if "n" in line else ""
 
 
 def _whole(path: Path) -> tuple[list[dict[str, Any]], int]:
@@ -131,13 +176,10 @@ def _whole(path: Path) -> tuple[list[dict[str, Any]], int]:
             line = json.loads(text)
         except (ValueError, RecursionError):
             line = None
-        if (
-            not isinstance(line, dict)
-            or (number == 1 and line.get("hunt") != FORMAT)
-            or not _has_its_types(line)
-        ):
+        if problem := _find_problem(line, first=number == 1):
             raise BadInput(
-                f"{path} is not a record of a hunt (line {number}): name a file that --record of `meshmark hunt` wrote"
+                f"{path} is not a record of a hunt (line {number} {problem}): name a file that --record of"
+                " `meshmark hunt` wrote"
             )
         lines.append(line)
     return lines, len(whole)

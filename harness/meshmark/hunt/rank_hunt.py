@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -24,8 +24,10 @@ from meshmark.core.terminal import note
 from meshmark.devices import environment
 from meshmark.devices.containment import START
 from meshmark.hunt import accelerators, generator, oracles
+from meshmark.hunt.differences import DifferenceData
 from meshmark.hunt.findings import Finding
 from meshmark.hunt.hunting import Hunt
+from meshmark.hunt.logs import Line
 from meshmark.hunt.oracles import Invalid, NotRun
 from meshmark.hunt.workers import Answer
 from meshmark.program_data.building import permute_devices
@@ -118,7 +120,7 @@ class Lockstep:
             return str(error)
 
 
-def merge_differences(every: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def merge_differences(every: Sequence[Mapping[str, Any]]) -> list[DifferenceData]:
     """The differences of the first rank that has any, with "rank N: " before their text; [] if no rank has one.
 
     every: the answers by rank, {"differences": [...], ...}."""
@@ -160,7 +162,7 @@ class RankHunt:
         """Whether this is rank 0, which prints and writes for all ranks."""
         return self.group.rank == 0
 
-    def resume(self, lines: Sequence[dict[str, Any]]) -> None:
+    def resume(self, lines: Sequence[Line]) -> None:
         """Take over the lines of rank 0's record, on every rank; other ranks' `lines` are empty. A program that began
         and has no outcome ended its hunt. It counts as a crash and is not judged again."""
         shared = self.group.channel.exchange("the record so far", list(lines), ranks.JOIN)[1][0]
@@ -258,9 +260,9 @@ class RankHunt:
             os._exit(128 + self._signal if self._signal else code)
 
 
-def describe_end(line: dict[str, Any]) -> dict[str, Any]:
+def describe_end(line: Line) -> Line:
     """The record's line for a program that ended its hunt: a crash, not shrunk."""
-    difference = {
+    difference: DifferenceData = {
         "mode": "",
         "kind": "crash",
         "what": "it ended a rank, or passed its deadline",

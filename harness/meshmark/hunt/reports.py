@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from meshmark.hunt.another_release import read_result
+from meshmark.hunt.differences import DifferenceData
 from meshmark.hunt.findings import Finding, read_script, write_finding
 from meshmark.hunt.oracles import ALONE, HOST, RELEASE
 from meshmark.hunt.scripts import write_script
@@ -65,7 +66,7 @@ def name_of(key: str) -> str:
 
 
 def finding_of(
-    key: str, data: dict[str, Any], difference: Mapping[str, Any], slot: Slot, found: dict[str, Any]
+    key: str, data: dict[str, Any], difference: DifferenceData, slot: Slot, found: dict[str, Any]
 ) -> Finding:
     """A finding of a shrunk program. Its title is its key until somebody writes a better one."""
     program = from_json(data)
@@ -88,10 +89,6 @@ def finding_of(
 def script_of(finding: Finding) -> str:
     """The script of a finding."""
     program = finding.data()
-    difference = {
-        "mode": finding.mode,
-        "kind": "numbers" if finding.severity == "silent" else finding.severity,
-    }
     heading = [finding.title]
     if finding.topology:
         heading.append(
@@ -103,7 +100,13 @@ def script_of(finding: Finding) -> str:
         heading.append(f"One {_backend(finding)} device is wrong, a CPU is right: run it there.")
     elif finding.mode == RELEASE:
         heading.append("One device gives other numbers under another release of JAX: run it under both.")
-    return write_script(program, difference, heading, arrays(program, finding.expected))
+    return write_script(
+        program,
+        finding.mode,
+        heading,
+        arrays(program, finding.expected),
+        numbers=finding.severity == "silent",
+    )
 
 
 def arrays(program: Program, expected: Sequence[Mapping[str, Any]]) -> list[np.ndarray]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,14 @@ LETTERS = "abcdehijkmnopqrsuvwyz"
 
 def write_script(
     program: Program,
-    difference: Mapping[str, Any],
+    mode: str,
     heading: Sequence[str],
     expected: Sequence[np.ndarray],
+    numbers: bool = True,
 ) -> str:
-    """The text of the script. Its exit code is 1 if the difference occurs, 0 if all is right."""
-    numbers = difference["kind"] == "numbers"
+    """The text of the script. Its exit code is 1 if the program is wrong, 0 if all is right.
+
+    mode: the mode in which it is wrong. numbers: whether its numbers are wrong; else it does not run."""
     return printer.render(
         printer.Script(
             heading=tuple(heading),
@@ -33,7 +35,7 @@ def write_script(
                 tuple(size for _, size in program.axes),
                 tuple(name for name, _ in program.axes),
                 program.mesh_size,
-                explicit=difference["mode"] == "explicit",
+                explicit=mode == "explicit",
             ),
             inputs=tuple(
                 printer.Input(name, tuple(_input_code(name, x)), _entries(i.spec))
@@ -53,7 +55,7 @@ def write_script(
             function=_function(program),
             imports=tuple(_imports(program)),
             definitions=("\n".join(_definition(program)),),
-            mode="explicit" if difference["mode"] == "explicit" else "jit",
+            mode="explicit" if mode == "explicit" else "jit",
             out_shardings=not program.transform.kind and all(s is not None for s in program.out_specs),
             checks=(printer.NUMBERS,) if numbers else (printer.EXECUTE,),
             brief=True,

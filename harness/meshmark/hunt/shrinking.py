@@ -12,7 +12,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Any
 
-from meshmark.hunt.differences import LOST_NAN
+from meshmark.hunt.differences import LOST_NAN, DifferenceData
 from meshmark.hunt.grouping import NUMBERS, make_key
 from meshmark.hunt.rules import RULES, measure_weight, refill
 from meshmark.hunt.workers import Judging
@@ -42,7 +42,7 @@ class Signature:
     """Whether programs are compiled with `meshmark.hunt.oracles.LIGHT`."""
 
     @classmethod
-    def of(cls, difference: dict[str, Any], mode: str, light: bool = False) -> Signature:
+    def of(cls, difference: DifferenceData, mode: str, light: bool = False) -> Signature:
         """The signature of a difference that was seen in this mode."""
         return cls(mode, difference["kind"], _telling(difference), light)
 
@@ -50,12 +50,12 @@ class Signature:
         """The job that judges a program in a worker."""
         return job(program, self.light)
 
-    def matches(self, difference: dict[str, Any]) -> bool:
+    def matches(self, difference: DifferenceData) -> bool:
         """Whether a difference has this signature."""
         return difference["kind"] == self.kind and (not self.what or _telling(difference) == self.what)
 
 
-def _telling(difference: dict[str, Any]) -> str:
+def _telling(difference: DifferenceData) -> str:
     """What a smaller program must share of a difference's description; "" for nothing."""
     if difference["kind"] not in NUMBERS:
         return str(difference["what"])
@@ -68,7 +68,7 @@ class Shrunk:
     """The result of shrinking: the program, its difference, the numbers of candidates tried and taken, and seconds."""
 
     program: Program
-    difference: dict[str, Any]
+    difference: DifferenceData
     tried: int
     taken: int
     seconds: float
@@ -133,7 +133,7 @@ def shrink(
     program: Program,
     signature: Signature,
     slot: Judging,
-    difference: dict[str, Any],
+    difference: DifferenceData,
     seconds: float = 90.0,
     halted: Callable[[], bool] = lambda: False,
     known: Container[str] = (),

@@ -20,6 +20,7 @@ from meshmark.core.errors import BadInput
 from meshmark.core.installation import SOURCE
 from meshmark.devices import containment
 from meshmark.devices.environment import of_child
+from meshmark.hunt.differences import DifferenceData
 from meshmark.hunt.oracles import RELEASE
 from meshmark.hunt.worker import MARK
 from meshmark.program_data.program import Program, to_json
@@ -37,7 +38,7 @@ class WorkerError(BadInput, RuntimeError):
 class Answer:
     """The outcome of one job."""
 
-    differences: list[dict[str, Any]] = field(default_factory=list)
+    differences: list[DifferenceData] = field(default_factory=list)
     invalid: str = ""
     not_run: list[str] = field(default_factory=list)
     """The reasons of modes that were not run, such as an operation that the interpreter does not know."""
@@ -234,7 +235,7 @@ class Slot:
         line, raw = containment.post_mortem(self.directory, worker.name)
         self._retire()
         kind = "hang" if line.verdict == "hang" else "crash"
-        difference: dict[str, Any] = {
+        difference: DifferenceData = {
             "mode": modes[0] if len(modes) == 1 else "",
             "kind": kind,
             "what": describe_death(line.reason, raw),

@@ -14,10 +14,12 @@ from typing import ClassVar
 import jax
 
 from meshmark.operations.programs.forms.base import ProgramForm, at, over
+from meshmark.operations.programs.small_rules.ahead import RULES_AHEAD
 from meshmark.operations.programs.small_rules.arrays import RULES_OF_ARRAYS
 from meshmark.operations.programs.small_rules.asked import RULES_OF_WHAT_IS_ASKED
 from meshmark.operations.programs.small_rules.axes import RULES_OF_AXES
 from meshmark.operations.programs.small_rules.batches import RULES_OF_BATCHES
+from meshmark.operations.programs.small_rules.blocks import RULES_OF_BLOCKS
 from meshmark.operations.programs.small_rules.calls import RULES_OF_CALLS
 from meshmark.operations.programs.small_rules.comparing import line_and_grid
 from meshmark.operations.programs.small_rules.conditions import RULES_OF_CONDITIONS
@@ -26,15 +28,19 @@ from meshmark.operations.programs.small_rules.derivatives import RULES_OF_DERIVA
 from meshmark.operations.programs.small_rules.functions import RULES_OF_FUNCTIONS
 from meshmark.operations.programs.small_rules.groups import RULES_OF_GROUPS
 from meshmark.operations.programs.small_rules.hosts import RULES_OF_HOSTS
+from meshmark.operations.programs.small_rules.lengths import RULES_OF_LENGTH
 from meshmark.operations.programs.small_rules.loops import RULES_OF_LOOPS
 from meshmark.operations.programs.small_rules.making import RULES_OF_MAKING
 from meshmark.operations.programs.small_rules.mapping import RULES_OF_MAPPING
+from meshmark.operations.programs.small_rules.meetings import RULES_OF_MEETINGS
 from meshmark.operations.programs.small_rules.methods import RULES_OF_METHODS
 from meshmark.operations.programs.small_rules.numbers import RULES_OF_NUMBERS
+from meshmark.operations.programs.small_rules.partial import RULES_OF_PARTIAL_REGIONS
 from meshmark.operations.programs.small_rules.places import RULES_OF_PLACES
 from meshmark.operations.programs.small_rules.precision import RULES_OF_PRECISION
 from meshmark.operations.programs.small_rules.programs import RULES_OF_PROGRAMS
 from meshmark.operations.programs.small_rules.promised import RULES_OF_PROMISES
+from meshmark.operations.programs.small_rules.pullbacks import RULES_OF_PULLBACKS
 from meshmark.operations.programs.small_rules.puts import RULES_OF_PUTS
 from meshmark.operations.programs.small_rules.refusal import RULES_OF_REFUSAL
 from meshmark.operations.programs.small_rules.regions import RULES_OF_REGIONS
@@ -44,6 +50,7 @@ from meshmark.operations.programs.small_rules.sizes import RULES_OF_SIZES
 from meshmark.operations.programs.small_rules.slopes import RULES_OF_SLOPES
 from meshmark.operations.programs.small_rules.spelled import RULES_OF_SPELLINGS
 from meshmark.operations.programs.small_rules.storage import RULES_OF_STORAGE
+from meshmark.operations.programs.small_rules.threads import RULES_OF_THREADS
 from meshmark.operations.programs.small_rules.types import RULES_OF_TYPES
 from meshmark.operations.programs.small_rules.uses import RULES_OF_USES
 from meshmark.operations.programs.small_rules.values import RULES_OF_VALUES
@@ -83,6 +90,13 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_CONDITIONS,
     **RULES_OF_PLACES,
     **RULES_OF_SEVERAL,
+    **RULES_OF_BLOCKS,
+    **RULES_OF_LENGTH,
+    **RULES_OF_THREADS,
+    **RULES_AHEAD,
+    **RULES_OF_PARTIAL_REGIONS,
+    **RULES_OF_PULLBACKS,
+    **RULES_OF_MEETINGS,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
