@@ -234,6 +234,24 @@ def test_a_file_of_another_hunt_is_one_line(what, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"n": "1"}, "`n`, which must be a whole number"),
+        ({"n": 1, "s": "long"}, "`s`, which must be a number"),
+        ({"n": 1, "differences": [{}]}, "`differences`, which has an item that must have 'mode'"),
+        ({"n": 1, "shrunk": {"format": 1}}, "`shrunk`, which must have 'mesh'"),
+        ({"n": 1, "not_run": [3]}, "`not_run`, which has an item that must be text"),
+    ],
+)
+def test_a_line_that_no_hunt_writes_names_its_field(line, said, tmp_path, capsys):
+    file = tmp_path / "h.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in (logs.make_head(SEED, "", 8), line)))
+    assert main(["hunt", "--seed", str(SEED), "--resume", str(file), "--programs", "1"]) == 2
+    error = capsys.readouterr().err
+    assert f"(line 2 has {said}" in error and len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
     "text", ["", "{", "[1]\n", "hello\n", json.dumps(logs.make_head(SEED, "", 8)) + "\nhello\n"]
 )
 def test_what_is_no_record_is_one_line(text, tmp_path, capsys):

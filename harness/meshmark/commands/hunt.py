@@ -382,7 +382,7 @@ def keep(hunt: Hunt, settings: Settings, store: Path) -> None:
             }
             if settings.backend != "cpu":
                 found["backend"] = settings.backend
-            assert group.difference
+            assert group.program and group.difference
             finding = reports.finding_of(group.key, group.program, group.difference, slot, found)
             finding.name = findings.choose_free_name(finding.name, store)
             finding.workarounds = group.cures

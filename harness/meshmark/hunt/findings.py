@@ -22,7 +22,7 @@ from typing import Any, get_type_hints
 from meshmark.core import files
 from meshmark.core.errors import BadInput, unknown
 from meshmark.core.installation import CHECKOUT
-from meshmark.program_data.program import Program, from_json
+from meshmark.program_data.program import Program, ProgramData, from_json
 from meshmark.records import checking
 
 STORE = Path("results") / "findings"
@@ -52,7 +52,7 @@ class Finding:
     severity: str
     groups: list[str]
     """The keys of the groups that it explains, as `meshmark.hunt.grouping` makes them."""
-    program: dict[str, Any]
+    program: ProgramData
     mode: str
     expected: list[Any]
     seen: str

@@ -20,7 +20,7 @@ from meshmark.hunt.oracles import DERIVATIVE, HOST, MANUAL, NUMPY, RELEASE
 from meshmark.hunt.rules import measure_weight
 from meshmark.hunt.spellings import spell_manually
 from meshmark.hunt.workers import Judging, Settings, Slot
-from meshmark.program_data.program import Program, from_json, to_json
+from meshmark.program_data.program import Program, ProgramData, from_json, to_json
 
 ALIKE = {"numbers": 2}
 """By kind, how many findings with one key before shrinking are shrunk; further ones are only counted. For all other
@@ -92,7 +92,7 @@ class Group:
     key: str
     kind: str
     numbers: list[int] = field(default_factory=list)
-    program: dict[str, Any] = field(default_factory=dict)
+    program: ProgramData | None = None
     difference: DifferenceData | None = None
     operations: int = 0
     minute: float = 0.0
@@ -231,7 +231,8 @@ class Hunt:
                 line["transform"] = program.transform.kind
         if answer.differences:
             line["differences"] = answer.differences
-            line["program"] = answer.program or {}
+            if answer.program:
+                line["program"] = answer.program
             try:
                 self._found(slot, number, answer.program, answer.differences, modes, line, tell, halted)
             except shrinking.Halted:
@@ -242,7 +243,7 @@ class Hunt:
         self,
         slot: Judging,
         number: int,
-        data: dict[str, Any] | None,
+        data: ProgramData | None,
         differences: list[DifferenceData],
         modes: tuple[str, ...],
         line: Line,

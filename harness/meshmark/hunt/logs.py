@@ -17,6 +17,7 @@ from meshmark.core import files, installation
 from meshmark.core.errors import BadInput
 from meshmark.hunt.differences import DifferenceData
 from meshmark.hunt.versions import GENERATOR, vocabulary
+from meshmark.program_data.program import ProgramData
 from meshmark.records import checking
 from meshmark.records.reading import MOST_BYTES
 
@@ -43,7 +44,7 @@ class Line(TypedDict):
     """The family or form of each operation."""
     transform: NotRequired[str]
     differences: NotRequired[list[DifferenceData]]
-    program: NotRequired[dict[str, Any]]
+    program: NotRequired[ProgramData]
     slow: NotRequired[bool]
     """Whether the program ran out of time once, and not twice."""
     once: NotRequired[bool]
@@ -53,7 +54,7 @@ class Line(TypedDict):
     cures: NotRequired[list[str]]
     group: NotRequired[str]
     """The key of the group that the finding belongs to. The fields below stand only where it was shrunk."""
-    shrunk: NotRequired[dict[str, Any]]
+    shrunk: NotRequired[ProgramData]
     shrunk_difference: NotRequired[DifferenceData]
     tried: NotRequired[int]
     shrink_s: NotRequired[float]

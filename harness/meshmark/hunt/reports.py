@@ -16,7 +16,7 @@ from meshmark.hunt.findings import Finding, read_script, write_finding
 from meshmark.hunt.oracles import ALONE, HOST, RELEASE
 from meshmark.hunt.scripts import write_script
 from meshmark.hunt.workers import Answer, Slot
-from meshmark.program_data.program import Program, from_json
+from meshmark.program_data.program import Program, ProgramData, from_json
 
 KINDS = {
     "numbers": "silent",
@@ -66,7 +66,7 @@ def name_of(key: str) -> str:
 
 
 def finding_of(
-    key: str, data: dict[str, Any], difference: DifferenceData, slot: Slot, found: dict[str, Any]
+    key: str, data: ProgramData, difference: DifferenceData, slot: Slot, found: dict[str, Any]
 ) -> Finding:
     """A finding of a shrunk program. Its title is its key until somebody writes a better one."""
     program = from_json(data)

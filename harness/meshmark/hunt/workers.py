@@ -23,7 +23,7 @@ from meshmark.devices.environment import of_child
 from meshmark.hunt.differences import DifferenceData
 from meshmark.hunt.oracles import RELEASE
 from meshmark.hunt.worker import MARK
-from meshmark.program_data.program import Program, to_json
+from meshmark.program_data.program import Program, ProgramData, to_json
 from meshmark.timing.environments import Environment
 
 MOST_IDLE_DEATHS = 3
@@ -42,7 +42,7 @@ class Answer:
     invalid: str = ""
     not_run: list[str] = field(default_factory=list)
     """The reasons of modes that were not run, such as an operation that the interpreter does not know."""
-    program: dict[str, Any] | None = None
+    program: ProgramData | None = None
     """The data of a program that the worker drew."""
     families: dict[str, str] = field(default_factory=dict)
     """For a drawn program: the family or form of each operation."""
@@ -90,7 +90,7 @@ class Worker:
                 return found
         return None
 
-    def ask(self, job: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    def ask(self, job: Mapping[str, Any]) -> tuple[dict[str, Any] | None, ProgramData | None]:
         """(the answer, or None if it died; the program that it drew, or None)."""
         assert self.process.stdin
         if not self.start():
@@ -101,7 +101,7 @@ class Worker:
         except BrokenPipeError:
             return None, None
         answer = self.read()
-        drawn = None
+        drawn: ProgramData | None = None
         if answer is not None and "drawn" in answer:
             drawn = answer["drawn"]
             answer = self.read()
@@ -217,6 +217,7 @@ class Slot:
         if self.spare is None and self.settings.spare:
             self.spare = self._start()
         answer, drawn = worker.ask(job)
+        program: ProgramData | None = drawn or job.get("program")
         seconds = time.perf_counter() - start
         if answer is not None:
             if answer.get("spoilt"):
@@ -225,7 +226,7 @@ class Slot:
                 answer.get("differences", []),
                 answer.get("invalid", ""),
                 answer.get("not_run", []),
-                answer.get("program", drawn or job.get("program")),
+                answer.get("program", program),
                 answer.get("families", {}),
                 answer.get("truth", []),
                 seconds,
@@ -242,7 +243,7 @@ class Slot:
             "text": read_last_words(raw) or line.reason,
             "data": {},
         }
-        return Answer([difference], program=drawn or job.get("program"), seconds=seconds, restart_s=waited)
+        return Answer([difference], program=program, seconds=seconds, restart_s=waited)
 
     def _ready(self) -> Worker:
         """A worker that has started; WorkerError if none starts."""

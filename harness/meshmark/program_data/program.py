@@ -24,7 +24,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from meshmark.core.errors import BadInput
 
@@ -188,9 +188,58 @@ def renumber(expression: Any, new: dict[int, Any], key: str = "v") -> Any:
 # JSON -------------------------------------------------------------------------------------------------------
 
 
-def to_json(program: Program) -> dict[str, Any]:
+class InputData(TypedDict):
+    """An `Input` as JSON values."""
+
+    shape: list[int]
+    dtype: str
+    spec: list[Any]
+    """For each dimension null, one axis, or a list of axes."""
+    fill: NotRequired[dict[str, Any]]
+
+
+class BodyData(TypedDict):
+    """A `Body` as JSON values."""
+
+    parameters: int
+    nodes: list[Any]
+    """Each has the form of NodeData."""
+    outputs: list[Any]
+
+
+class NodeData(TypedDict):
+    """A `Node` as JSON values."""
+
+    op: str
+    args: list[Any]
+    kwargs: NotRequired[dict[str, Any]]
+    bodies: NotRequired[list[BodyData]]
+
+
+class TransformData(TypedDict):
+    """A `Transform` as JSON values."""
+
+    kind: NotRequired[str]
+    wrt: NotRequired[list[int]]
+
+
+class ProgramData(TypedDict):
+    """A `Program` as JSON values."""
+
+    format: int
+    mesh: list[list[Any]]
+    """[name, size] of each axis."""
+    inputs: list[InputData]
+    nodes: list[NodeData]
+    outputs: list[int]
+    out_specs: list[Any]
+    x64: NotRequired[bool]
+    transform: NotRequired[TransformData]
+
+
+def to_json(program: Program) -> ProgramData:
     """The program as JSON values."""
-    made: dict[str, Any] = {
+    made: ProgramData = {
         "format": FORMAT,
         "mesh": [list(axis) for axis in program.axes],
         "inputs": [
@@ -254,8 +303,8 @@ def list_problems(program: Program) -> Iterator[str]:
                 yield f"an input of {item.shape} can't be sharded as {item.spec}"
 
 
-def _node_json(node: Node) -> dict[str, Any]:
-    made: dict[str, Any] = {"op": node.op, "args": list(node.args)}
+def _node_json(node: Node) -> NodeData:
+    made: NodeData = {"op": node.op, "args": list(node.args)}
     if node.kwargs:
         made["kwargs"] = node.kwargs
     if node.bodies:
