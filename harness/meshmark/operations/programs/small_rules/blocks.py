@@ -79,13 +79,13 @@ def _empty_beside_full_blocks(line, grid):
 
 
 def _long_blocks(line, grid):
-    """Collectives of blocks of a quarter of a million to a million elements, and some more that no chunk holds."""
+    """Collectives of blocks of a quarter to half of a million elements, and some more that no chunk holds."""
     n = line.size
     for count, kind in (
         (2**18 + 5, np.float32),
-        (2**20 + 3, np.int32),
+        (2**19 + 3, np.int32),
         (2**18 + 5, "bfloat16"),
-        (2**19 + 7, np.int8),
+        (2**18 + 9, np.int8),
     ):
         host = (mixed((n, count), 11, 7) - 5 + np.arange(n)[:, None] % 3).astype(jnp.dtype(kind))
         wide = host.astype(np.int64)
