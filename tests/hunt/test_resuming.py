@@ -240,6 +240,7 @@ def test_a_file_of_another_hunt_is_one_line(what, tmp_path, capsys):
         ({"n": 1, "s": "long"}, "`s`, which must be a number"),
         ({"n": 1, "differences": [{}]}, "`differences`, which has an item that must have 'mode'"),
         ({"n": 1, "shrunk": {"format": 1}}, "`shrunk`, which must have 'mesh'"),
+        ({"n": 1, "group": 2}, "`group`, which must be text"),
         ({"n": 1, "not_run": [3]}, "`not_run`, which has an item that must be text"),
     ],
 )
