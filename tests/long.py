@@ -26,7 +26,7 @@ LIST = Path(__file__).with_name("long.tsv")
 LEAST = 3.0
 """A function is long from this many seconds on."""
 
-ONE_IN = 4
+ONE_IN = 5
 """A run takes one in this many of the long tests."""
 
 TURN = "MESHMARK_TURN"
