@@ -210,7 +210,7 @@ def _numpy_beside_types(line, grid):
             "rows plus a row": (lambda v: v + wide[0], wide + wide[0]),
             "a row minus rows": (lambda v: wide[0] - v, wide[0] - wide),
             "a comparison": (lambda v: wide[:1] < v, wide[:1] < wide),
-            "a choice": (lambda v: jnp.where(wide[0] > 40, v, wide), np.where(wide[0] > 40, wide, wide)),
+            "a choice": (lambda v: jnp.where(wide[0] > 40, v, -wide), np.where(wide[0] > 40, wide, -wide)),
             "a dot": (lambda v: jnp.dot(square, v), square @ wide),
         }
         for name, (call, right) in calls.items():
