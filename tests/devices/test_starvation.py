@@ -78,13 +78,13 @@ from meshmark.devices.watchdog import Watchdog
 from meshmark.devices.starvation import Starvation
 os.sched_setaffinity(0, {int(sys.argv[1])})
 with Watchdog(3.0, sys.stderr, starvation=Starvation()).over():
-    until = time.process_time() + 2.5
+    until = time.process_time() + 1.5
     while sys.argv[2] == "works" and time.process_time() < until:
         sum(range(1000))
     if sys.argv[2] == "waits":
         time.sleep(60)
 """
-"""Work of 2.5 seconds, or a wait for ever, with a deadline of 3 seconds."""
+"""Work of 1.5 seconds, or a wait for ever, with a deadline of 3 seconds."""
 
 
 @pytest.fixture
