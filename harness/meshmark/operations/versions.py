@@ -42,7 +42,7 @@ from meshmark.operations.programs.found.base import nonzero
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 31
+TABLE_VERSION = 32
 """The version of the table that the code describes. Run lines name it as `table`."""
 
 
@@ -194,6 +194,10 @@ def _matrices(argument: Argument) -> int:
 
 
 CHANGES: dict[int, TableChange] = {
+    32: TableChange(
+        "small rules of narrow and wide types, callbacks, donated arrays, references, values that all devices share and"
+        " options beside a place"
+    ),
     31: TableChange(
         "small rules of long and empty blocks, threads, programs made ahead of time, partial regions, pullbacks and"
         " things that meet"

@@ -15,6 +15,7 @@ import jax
 
 from meshmark.operations.programs.forms.base import ProgramForm, at, over
 from meshmark.operations.programs.small_rules.ahead import RULES_AHEAD
+from meshmark.operations.programs.small_rules.alike import RULES_OF_SHARED_VALUES
 from meshmark.operations.programs.small_rules.arrays import RULES_OF_ARRAYS
 from meshmark.operations.programs.small_rules.asked import RULES_OF_WHAT_IS_ASKED
 from meshmark.operations.programs.small_rules.axes import RULES_OF_AXES
@@ -26,6 +27,7 @@ from meshmark.operations.programs.small_rules.conditions import RULES_OF_CONDITI
 from meshmark.operations.programs.small_rules.corners import RULES_OF_CORNERS
 from meshmark.operations.programs.small_rules.derivatives import RULES_OF_DERIVATIVES
 from meshmark.operations.programs.small_rules.functions import RULES_OF_FUNCTIONS
+from meshmark.operations.programs.small_rules.given import RULES_OF_WHAT_IS_GIVEN
 from meshmark.operations.programs.small_rules.groups import RULES_OF_GROUPS
 from meshmark.operations.programs.small_rules.hosts import RULES_OF_HOSTS
 from meshmark.operations.programs.small_rules.lengths import RULES_OF_LENGTH
@@ -34,7 +36,9 @@ from meshmark.operations.programs.small_rules.making import RULES_OF_MAKING
 from meshmark.operations.programs.small_rules.mapping import RULES_OF_MAPPING
 from meshmark.operations.programs.small_rules.meetings import RULES_OF_MEETINGS
 from meshmark.operations.programs.small_rules.methods import RULES_OF_METHODS
+from meshmark.operations.programs.small_rules.narrow import RULES_OF_NARROW_TYPES
 from meshmark.operations.programs.small_rules.numbers import RULES_OF_NUMBERS
+from meshmark.operations.programs.small_rules.outside import RULES_FROM_OUTSIDE
 from meshmark.operations.programs.small_rules.partial import RULES_OF_PARTIAL_REGIONS
 from meshmark.operations.programs.small_rules.places import RULES_OF_PLACES
 from meshmark.operations.programs.small_rules.precision import RULES_OF_PRECISION
@@ -54,6 +58,7 @@ from meshmark.operations.programs.small_rules.threads import RULES_OF_THREADS
 from meshmark.operations.programs.small_rules.types import RULES_OF_TYPES
 from meshmark.operations.programs.small_rules.uses import RULES_OF_USES
 from meshmark.operations.programs.small_rules.values import RULES_OF_VALUES
+from meshmark.operations.programs.small_rules.wide import RULES_OF_WIDE_NUMBERS
 from meshmark.operations.programs.small_rules.words import RULES_OF_WORDS
 
 SMALL_RULES: dict[str, Callable[..., None]] = {
@@ -97,6 +102,11 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_PARTIAL_REGIONS,
     **RULES_OF_PULLBACKS,
     **RULES_OF_MEETINGS,
+    **RULES_OF_NARROW_TYPES,
+    **RULES_FROM_OUTSIDE,
+    **RULES_OF_SHARED_VALUES,
+    **RULES_OF_WIDE_NUMBERS,
+    **RULES_OF_WHAT_IS_GIVEN,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
