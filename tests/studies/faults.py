@@ -61,6 +61,7 @@ def load_families() -> None:
         "drawn_programs",
         "several_leaves",
         "lengths",
+        "given_options",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

@@ -148,43 +148,70 @@ def _loops_that_send(line, grid):
 
 
 def _shapes_that_change(line, grid):
-    """Types under Explicit axes after a dimension is dropped, added, split, joined or moved, and numbers made there."""
+    """Types and numbers under Explicit axes after a dimension is dropped, added, split, joined or moved, and numbers
+    made there."""
     n = line.size
     mesh = explicit(line)
+    cube = mixed((1, 2 * n, 2 * n), 97, 7).astype(np.float32)
+    short, long = np.arange(2 * n * n, dtype=np.float32), np.arange(4 * n * n, dtype=np.float32)
     with jax.set_mesh(mesh):
-        x = jax.device_put(
-            np.arange(4.0 * n * n, dtype=np.float32).reshape(1, 2 * n, 2 * n), P(None, None, "d")
-        )
-        y = jax.device_put(np.arange(2.0 * n * n, dtype=np.float32), P("d"))
-        z = jax.device_put(np.arange(4.0 * n * n, dtype=np.float32), P("d"))
+        x = jax.device_put(cube, P(None, None, "d"))
+        y, z = jax.device_put(short, P("d")), jax.device_put(long, P("d"))
         rules = {
-            "squeeze": (jnp.squeeze, x, P(None, "d")),
-            "x[0]": (lambda v: v[0], x, P(None, "d")),
-            "expand_dims": (lambda v: v[:, None], x, P(None, None, None, "d")),
-            "expand_dims at the end": (lambda v: v[..., None], x, P(None, None, "d", None)),
-            "transpose": (lambda v: v.transpose(2, 0, 1), x, P("d", None, None)),
-            "swapaxes": (lambda v: jnp.swapaxes(v, 1, 2), x, P(None, "d", None)),
-            "moveaxis": (lambda v: jnp.moveaxis(v, 2, 0), x, P("d", None, None)),
-            "sum of the first": (lambda v: v.sum(0), x, P(None, "d")),
-            "sum of the second": (lambda v: v.sum(1), x, P(None, "d")),
-            "sum kept": (lambda v: v.sum(1, keepdims=True), x, P(None, None, "d")),
-            "largest": (lambda v: v.max((0, 1)), x, P("d")),
-            "split into the first": (lambda v: v.reshape(n, 2 * n), y, P("d", None)),
-            "split into equal parts": (lambda v: v.reshape(2 * n, 2 * n), z, P("d", None)),
-            "split further": (lambda v: v.reshape(n, 2, n), y, P("d", None, None)),
-            "broadcast": (lambda v: jnp.broadcast_to(v, (3, *v.shape)), x, P(None, None, None, "d")),
-            "astype": (lambda v: v.astype(jnp.int32), x, P(None, None, "d")),
-            "reversed": (lambda v: v[:, ::-1], x, P(None, None, "d")),
-            "cumsum": (lambda v: jnp.cumsum(v, 1), x, P(None, None, "d")),
+            "squeeze": (jnp.squeeze, x, P(None, "d"), cube[0]),
+            "x[0]": (lambda v: v[0], x, P(None, "d"), cube[0]),
+            "expand_dims": (lambda v: v[:, None], x, P(None, None, None, "d"), cube[:, None]),
+            "expand_dims at the end": (lambda v: v[..., None], x, P(None, None, "d", None), cube[..., None]),
+            "transpose": (
+                lambda v: v.transpose(2, 0, 1),
+                x,
+                P("d", None, None),
+                cube.transpose(2, 0, 1),
+            ),
+            "swapaxes": (lambda v: jnp.swapaxes(v, 1, 2), x, P(None, "d", None), cube.swapaxes(1, 2)),
+            "moveaxis": (lambda v: jnp.moveaxis(v, 2, 0), x, P("d", None, None), np.moveaxis(cube, 2, 0)),
+            "sum of the first": (lambda v: v.sum(0), x, P(None, "d"), cube.sum(0)),
+            "sum of the second": (lambda v: v.sum(1), x, P(None, "d"), cube.sum(1)),
+            "sum kept": (
+                lambda v: v.sum(1, keepdims=True),
+                x,
+                P(None, None, "d"),
+                cube.sum(1, keepdims=True),
+            ),
+            "largest": (lambda v: v.max((0, 1)), x, P("d"), cube.max((0, 1))),
+            "split into the first": (lambda v: v.reshape(n, 2 * n), y, P("d", None), short.reshape(n, 2 * n)),
+            "split into equal parts": (
+                lambda v: v.reshape(2 * n, 2 * n),
+                z,
+                P("d", None),
+                long.reshape(2 * n, 2 * n),
+            ),
+            "split further": (
+                lambda v: v.reshape(n, 2, n),
+                y,
+                P("d", None, None),
+                short.reshape(n, 2, n),
+            ),
+            "broadcast": (
+                lambda v: jnp.broadcast_to(v, (3, *v.shape)),
+                x,
+                P(None, None, None, "d"),
+                np.stack([cube] * 3),
+            ),
+            "astype": (lambda v: v.astype(jnp.int32), x, P(None, None, "d"), cube.astype(np.int32)),
+            "reversed": (lambda v: v[:, ::-1], x, P(None, None, "d"), cube[:, ::-1]),
+            "cumsum": (lambda v: jnp.cumsum(v, 1), x, P(None, None, "d"), np.cumsum(cube, 1)),
         }
         if n == 1:  # of an axis of one device, any dimension of size one may have it
             rules = {name: rule for name, rule in rules.items() if not name.startswith("split")}
-        for name, (function, given, spec) in rules.items():
-            seen = jax.typeof(jax.jit(function)(given)).sharding.spec
+        for name, (function, given, spec, right) in rules.items():
+            found = jax.jit(function)(given)
+            seen = jax.typeof(found).sharding.spec
             wrong(
                 tuple(seen) + (None,) * (len(spec) - len(seen)) != tuple(spec),
                 f"the type of {name} of {given.aval.sharding.spec} has the spec {seen} instead of {spec}",
             )
+            expect(np.asarray(found), right, f"{name} of an array over {given.aval.sharding.spec}")
         made = {
             "arange": (lambda: jnp.arange(2 * n, out_sharding=P("d")), np.arange(2 * n, dtype=np.int32)),
             "iota": (

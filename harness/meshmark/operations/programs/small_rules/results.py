@@ -282,6 +282,7 @@ def _shapes_of_gathers(line, grid):
             expect(np.asarray(tiled), array, f"the tiled gather of {name}")
         back = multihost_utils.broadcast_one_to_all(value)
         expect((back.shape, back.dtype.kind), (array.shape, array.dtype.kind), f"a broadcast of {name}")
+        expect(np.asarray(back).tolist(), array.tolist(), f"the numbers of a broadcast of {name}")
 
 
 def _pmapped(line: Any, into: int, out: int) -> None:
