@@ -5,7 +5,7 @@ shuffles over axes of every size, and batches of collectives that split one dime
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -176,35 +176,59 @@ def _transposed(
 
 
 def _batches_of_collectives(line, grid):
-    """Collectives under vmap inside a region, with the batch in front and behind: the same as each one by itself."""
+    """Collectives under vmap inside a region, with the batch in front and behind, and each one by itself."""
     size = line.size
     rows = mixed((size, size, 2 * size, 3), 89, 7).astype(np.int32)
-    calls = {
-        "psum_scatter": lambda v: lax.psum_scatter(v, "d"),
-        "psum_scatter, tiled": lambda v: lax.psum_scatter(v, "d", scatter_dimension=1, tiled=True),
-        "all_to_all": lambda v: lax.all_to_all(v, "d", 0, 0),
-        "all_to_all to the last": lambda v: lax.all_to_all(v, "d", 0, 1),
-        "all_to_all, tiled": lambda v: lax.all_to_all(v, "d", 1, 0, tiled=True),
-        "all_to_all, tiled to the last": lambda v: lax.all_to_all(v, "d", 0, 1, tiled=True),
-        "all_gather": lambda v: lax.all_gather(v, "d", axis=1),
-        "all_gather, tiled": lambda v: lax.all_gather(v, "d", axis=1, tiled=True),
-        "ppermute": lambda v: lax.ppermute(v, "d", [(k, (k + 1) % size) for k in range(size)]),
-        "pmax": lambda v: lax.pmax(v, "d"),
+    blocks = np.moveaxis(rows, -1, 1)  # [device, row of the batch, size, 2 * size]
+    total = blocks.sum(0, dtype=np.int32)
+    pairs = [slice(2 * k, 2 * k + 2) for k in range(size)]
+
+    def each(answer: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
+        """answer(device, the blocks of all devices) for each device and each row of the batch."""
+        return np.stack([np.stack([answer(d, blocks[:, k]) for k in range(3)]) for d in range(size)])
+
+    calls: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
+        "psum_scatter": (lambda v: lax.psum_scatter(v, "d"), total.swapaxes(0, 1)),
+        "psum_scatter, tiled": (
+            lambda v: lax.psum_scatter(v, "d", scatter_dimension=1, tiled=True),
+            np.stack([total[..., pairs[d]] for d in range(size)]),
+        ),
+        "all_to_all": (lambda v: lax.all_to_all(v, "d", 0, 0), each(lambda d, b: b[:, d])),
+        "all_to_all to the last": (lambda v: lax.all_to_all(v, "d", 0, 1), each(lambda d, b: b[:, d].T)),
+        "all_to_all, tiled": (
+            lambda v: lax.all_to_all(v, "d", 1, 0, tiled=True),
+            each(lambda d, b: np.concatenate([*b[..., pairs[d]]])),
+        ),
+        "all_to_all, tiled to the last": (
+            lambda v: lax.all_to_all(v, "d", 0, 1, tiled=True),
+            each(lambda d, b: b[:, d].reshape(1, -1)),
+        ),
+        "all_gather": (lambda v: lax.all_gather(v, "d", axis=1), each(lambda d, b: b.swapaxes(0, 1))),
+        "all_gather, tiled": (
+            lambda v: lax.all_gather(v, "d", axis=1, tiled=True),
+            each(lambda d, b: np.concatenate([*b], 1)),
+        ),
+        "ppermute": (
+            lambda v: lax.ppermute(v, "d", [(k, (k + 1) % size) for k in range(size)]),
+            np.roll(blocks, 1, 0),
+        ),
+        "pmax": (lambda v: lax.pmax(v, "d"), each(lambda d, b: b.max(0))),
     }
 
     def run(v: Any) -> dict[str, Any]:
         found = {}
-        for name, call in calls.items():
+        for name, (call, _) in calls.items():
             alone = jnp.stack([call(v[0, ..., k]) for k in range(3)])
-            found[f"{name}, in front"] = (jax.vmap(call)(jnp.moveaxis(v[0], -1, 0))[None], alone[None])
+            found[name] = {"alone": alone[None], "in front": jax.vmap(call)(jnp.moveaxis(v[0], -1, 0))[None]}
             if name != "psum_scatter":  # results/findings/untiled-psum-scatter-in-a-batch
                 behind = jax.vmap(call, in_axes=-1, out_axes=-1)(v[0])
-                found[f"{name}, behind"] = (jnp.moveaxis(behind, -1, 0)[None], alone[None])
+                found[name]["behind"] = jnp.moveaxis(behind, -1, 0)[None]
         return found
 
     region = jax.shard_map(run, mesh=line, in_specs=P("d"), out_specs=P("d"), check_vma=False)
-    for name, (batch, alone) in jax.device_get(jax.jit(region)(rows)).items():
-        expect(batch, alone, f"a batch of {name}")
+    for name, ways in jax.device_get(jax.jit(region)(rows)).items():
+        for way, found in ways.items():
+            expect(found, calls[name][1], f"a batch of {name}, {way}")
 
 
 RULES_OF_GROUPS = {
