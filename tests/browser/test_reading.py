@@ -135,15 +135,15 @@ def test_the_cells_of_the_matrix_hold_their_text(open_file, published, width):
 
 
 def test_a_phone_shows_the_rows_of_a_table_as_cards(open_file, published):
-    """No table has to be scrolled sideways, but for those whose columns are compared: the matrix, the heat map and the
-    axis of releases."""
+    """No table has to be scrolled sideways, but for those whose columns are compared: the matrix, the heat map, the
+    steps of the decoder by mode, and the axis of releases."""
     tab = open_file(published, width=390, height=844)
     tab.eval_on_selector_all("section details:has(.scroll)", "all => all.forEach(d => d.open = true)")
     wider = tab.evaluate(
         "[...document.querySelectorAll('.scroll')].filter(b => b.scrollWidth > b.clientWidth + 1)"
         ".map(b => b.getAttribute('aria-label').split(/[.,]/)[0])"
     )
-    assert [text.split(" ")[0] for text in wider] == ["Conformance", "Heat", "Releases"], wider
+    assert [text.split(" ")[0] for text in wider] == ["Conformance", "Heat", "Steps", "Releases"], wider
     rows = tab.locator("#advice-out tbody tr")
     assert rows.count() == 12, "a table is as long as its cards, and more are shown on demand"
     first = rows.first.inner_text()
