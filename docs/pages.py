@@ -12,7 +12,15 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from docs import commands_page, coverage_page, found_page, operations_page, records_page, reports_page
+from docs import (
+    commands_page,
+    coverage_page,
+    found_page,
+    operations_page,
+    page_data_page,
+    records_page,
+    reports_page,
+)
 from docs.package import ROOT, SCHEMA
 
 DOCS = ROOT / "docs"
@@ -59,6 +67,7 @@ def made_pages() -> dict[str, Callable[[], str]]:
         "operations.md": operations_page.page,
         "coverage.md": coverage_page.page,
         "found.md": found_page.page,
+        "page-data.md": page_data_page.page,
         "regressions.md": reports_page.page,
         "records.md": lambda: records_page.page(f"../{schema}"),
     }

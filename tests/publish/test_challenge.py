@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Only a run of its seed and cases answers a challenge."""
 
+import json
+
 import pytest
 
 from meshmark.commands import main as cli
@@ -84,6 +86,21 @@ def test_the_command_and_what_is_no_challenge(tmp_path, capsys):
     assert "meshmark test --seed" in capsys.readouterr().out
     assert len(challenge.read_challenge(file)["cases"]) == 2
     assert cli.main(["challenge", "--output", str(file)]) == 2
-    for text in ("", "{}", '{"kind": "challenge", "schema": 1}', "[" * 9999):
+    whole = json.loads(file.read_text())
+    for text, told in (
+        ("", "is not a challenge"),
+        ("[" * 9999, "is not a challenge"),
+        ("{}", "because it must have 'schema'"),
+        (json.dumps(whole | {"schema": 2}), "has `schema`, which is unknown"),
+        (json.dumps(whole | {"seed": "7"}), "has `seed`, which must be a whole number"),
+        (
+            json.dumps({name: value for name, value in whole.items() if name != "devices"}),
+            "must have 'devices'",
+        ),
+        (json.dumps(whole | {"cases": [1]}), "has an item that must be text"),
+        (json.dumps(whole | {"issued": "today"}), "has `issued`, which is not a time"),
+    ):
         file.write_text(text)
+        capsys.readouterr()
         assert cli.main(["validate", "--challenge", str(file), str(tmp_path)]) == 2
+        assert told in capsys.readouterr().err, text[:40]

@@ -194,12 +194,26 @@ def edited(made, name, change):
             lambda m: edited(m, "manifest.json", lambda e: e["totals"]["verdicts"].update({"pass": 10**6})),
             "totals differ from the records in verdicts",
         ),
-        (lambda m: edited(m, "manifest.json", lambda e: e.update(totals=3)), "totals differ"),
+        (
+            lambda m: edited(m, "manifest.json", lambda e: e.update(totals=3)),
+            "has `totals`, which must be an object",
+        ),
         (
             lambda m: edited(m, "manifest.json", lambda e: e["statement"].update(met="L3")),
             "the statement differs from the records in met; they say 'L0 on 4",
         ),
-        (lambda m: edited(m, "manifest.json", lambda e: e.update(statement=None)), "the statement differs"),
+        (
+            lambda m: edited(m, "manifest.json", lambda e: e.pop("totals")),
+            "no manifest, because it must have 'totals'",
+        ),
+        (
+            lambda m: edited(m, "manifest.json", lambda e: e.update(statement=None)),
+            "has `statement`, which must be an",
+        ),
+        (
+            lambda m: edited(m, "manifest.json", lambda e: e["files"][TIMING].update(bytes="9")),
+            "has `bytes`, which must be a whole number",
+        ),
         (lambda m: edited(m, "manifest.json", lambda e: e["statement"].update(list=99)), "no version 99"),
         (
             lambda m: edited(m, "manifest.json", lambda e: e["files"].pop(TIMING)),

@@ -39,7 +39,7 @@ def test_the_weather_has_sums_and_every_change(tmp_path):
     (step,) = place["steps"]
     memory = [name for name, _ in data["counters"]].index("memory")
     assert (step["programs"], step["changed"]) == (2, 2)
-    assert sorted(step["changes"]) == sorted([[CASE, memory, 100, 110], [OTHER, memory, 100, 110]])
+    assert sorted(step["changes"]) == sorted([(CASE, memory, 100, 110), (OTHER, memory, 100, 110)])
 
 
 def test_a_program_without_a_counter_is_left_out_of_its_sums_and_told(tmp_path):
@@ -72,8 +72,8 @@ def test_growth_tells_what_grows_faster_than_its_theory():
         ("psum", []),
         ("all_gather", ["wire_bytes"]),
     ]
-    assert found[1]["wire_bytes"] == [[4, 10], [16, 40], [64, 160]]
-    assert found[1]["wire_bytes_theory"] == [[4, 10], [16, 10], [64, 10]]
+    assert found[1]["wire_bytes"] == [(4, 10), (16, 40), (64, 160)]
+    assert found[1]["wire_bytes_theory"] == [(4, 10), (16, 10), (64, 10)]
 
 
 def test_the_figures_beside_others_are_those_of_their_own_page():

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("jinja2")
 pytest.importorskip("pandas")
 
-from meshmark.report import page, page_data, page_site, report
+from meshmark.report import page, page_data, page_definition, page_site, report
 from tests.browser import records as made_up
 
 
@@ -27,7 +27,7 @@ def rows(data):
     for run in data["runs"]:
         judged = run["judged"]
         for i, case in enumerate(judged["case"] if judged else ()):
-            names = tuple(texts[data["cases"][name][case]] for name in page_data.CASE_COLUMNS)
+            names = tuple(texts[data["cases"][name][case]] for name in page_definition.CASE_COLUMNS)
             said = tuple(texts[judged[name][i]] for name in page_data.JUDGED_TEXTS)
             wire = judged["wire"][i], judged["manual"][i]
             if "n" not in judged:
@@ -125,7 +125,8 @@ def test_pages_are_small_enough_and_old_ones_go(data, tmp_path, monkeypatch):
     several = page.pages(data)
     assert len(several) > 1 and all(len(text.encode()) <= page.MOST for text in several.values())
     (tmp_path / "run-mine.html").write_text("of someone else")
-    report.write_pages(several | {"report.json": json.dumps({"files": dict.fromkeys(several, "")})}, tmp_path)
+    manifest = {"suite": "0", "made_with": {}, "sources": {}, "files": dict.fromkeys(several, "")}
+    report.write_pages(several | {"report.json": json.dumps(manifest)}, tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {*several, "report.json", "run-mine.html"}
     report.write_pages(alone | {"report.json": "{}"}, tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"index.html", "report.json", "run-mine.html"}

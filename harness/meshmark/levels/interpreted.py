@@ -9,9 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, TypedDict
 
 from meshmark.core import meshes
+from meshmark.records.fields import Field
 from meshmark.records.reading import Judged
+
+
+class InterpretedData(TypedDict):
+    """Cases of one level whose compiled text an interpreter computed. It is not a level: nothing ran."""
+
+    level: Annotated[str, Field("L0 to L4.")]
+    cases: Annotated[int, Field("Cases of the level's list with a program over all devices.", least=0)]
+    passed: Annotated[
+        int, Field("Those whose numbers pass by interpretation, and of which no other check fails.", least=0)
+    ]
+    missing: Annotated[int, Field("Those that were not judged.", least=0)]
 
 
 @dataclass(frozen=True)
@@ -25,6 +38,15 @@ class Interpreted:
     """Those whose numbers pass by interpretation, and of which no other check fails."""
     missing: int
     """Those that were not judged."""
+
+    def to_json(self) -> InterpretedData:
+        """The counts in JSON types."""
+        return {
+            "level": self.level,
+            "cases": self.cases,
+            "passed": self.passed,
+            "missing": self.missing,
+        }
 
     def describe(self) -> str:
         """L1 (interpreted): numbers of 1100 of 1180 must-pass cases over all devices pass; 80 missing."""

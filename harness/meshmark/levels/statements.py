@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, NotRequired, TypedDict
 
 from meshmark.core.escaping import field as field_of
 from meshmark.core.text import counted, printable
 from meshmark.core.verdicts import VERDICTS, worst
 from meshmark.levels import interpreted, parts
-from meshmark.levels.interpreted import Interpreted
+from meshmark.levels.interpreted import Interpreted, InterpretedData
 from meshmark.levels.must_pass import (
     DIRECTORY,
     LevelError,
@@ -32,8 +32,37 @@ from meshmark.levels.must_pass import (
 from meshmark.operations import versions as table_versions
 from meshmark.operations.versions import TableError
 from meshmark.records import run_line
+from meshmark.records.fields import Field
 from meshmark.records.reading import Judged, Records
 from meshmark.records.run_definition import RunFacts, RunLine
+
+
+class LevelCounts(TypedDict("PassCount", {"pass": Annotated[int, Field("Cases that pass.", least=0)]})):
+    """One level of a statement in JSON types."""
+
+    cases: Annotated[int, Field("Cases of the must-pass list.", least=0)]
+    sha256: Annotated[str, Field("The hash of the list.")]
+    frozen: Annotated[bool, Field("Whether the list is a frozen one.")]
+    known: Annotated[int, Field("Cases with a known issue.", least=0)]
+    missing: Annotated[int, Field("Cases that were not judged.", least=0)]
+    unmet: Annotated[dict[str, int], Field("Other cases by verdict.")]
+
+
+class StatementData(TypedDict):
+    """A statement in JSON types."""
+
+    text: str
+    met: Annotated[str, Field("The level. Empty text for none.")]
+    list: Annotated[int, Field("The version of the must-pass lists.")]
+    devices: int
+    processes: NotRequired[Annotated[int, Field("The number of processes, if there are several.")]]
+    own: NotRequired[Annotated[list[str], Field("A vendor's known issues beside the suite's.")]]
+    interpreted: NotRequired[list[InterpretedData]]
+    device_kind: str
+    jax: str
+    virtual: bool
+    topology: str
+    levels: dict[str, LevelCounts]
 
 
 @dataclass(frozen=True)
@@ -148,17 +177,14 @@ class Statement:
         described = [one.describe() for one in self.standings] + [one.describe() for one in self.interpreted]
         return [self.text, *(f"  {line}" for line in described)]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> StatementData:
         """The statement in JSON types, with the numbers of missing and unmet cases. It has the number of processes if
         there are several, and a vendor's known issues if there are any."""
-        return {
+        found: StatementData = {
             "text": self.text,
             "met": self.met,
             "list": self.version,
             "devices": self.devices,
-            **({"processes": self.processes} if self.processes > 1 else {}),
-            **({"own": list(self.own)} if self.own else {}),
-            **({"interpreted": [asdict(one) for one in self.interpreted]} if self.interpreted else {}),
             "device_kind": self.device_kind,
             "jax": self.jax,
             "virtual": self.virtual,
@@ -176,6 +202,13 @@ class Statement:
                 for s in self.standings
             },
         }
+        if self.processes > 1:
+            found["processes"] = self.processes
+        if self.own:
+            found["own"] = list(self.own)
+        if self.interpreted:
+            found["interpreted"] = [one.to_json() for one in self.interpreted]
+        return found
 
 
 def statement(

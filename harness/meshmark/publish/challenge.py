@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from meshmark.core import files
 from meshmark.core.errors import BadInput
@@ -21,21 +21,25 @@ from meshmark.operations import cases
 from meshmark.operations.cases import Case
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.publish import against_table, bundles, consistent, origin, recomputed
+from meshmark.publish.definition import Challenge
 from meshmark.publish.review import Entry
 from meshmark.records import run_line
+from meshmark.records.checking import check_of
 from meshmark.records.run_definition import RunLine
 
-SCHEMA = 1
 LARGEST_SEED = 2**31 - 1
 LONGEST = 1 << 20
 """The most bytes of a challenge file."""
+
+
+_CHECK = check_of(Challenge)
 
 
 class ChallengeError(BadInput, ValueError):
     """A file that is not a challenge; the message is one line."""
 
 
-def make(devices: int, number: int, processes: int = 1) -> dict[str, Any]:
+def make(devices: int, number: int, processes: int = 1) -> Challenge:
     """A challenge of `number` cases on `devices` devices: the seed and the choice are random."""
     seed = 1 + secrets.randbelow(LARGEST_SEED)
     draw = random.Random(secrets.randbits(128))
@@ -48,7 +52,7 @@ def make(devices: int, number: int, processes: int = 1) -> dict[str, Any]:
         if _depends(case, seed):
             chosen.append(case.id)
     return {
-        "schema": SCHEMA,
+        "schema": 1,
         "kind": "challenge",
         "seed": seed,
         "devices": devices,
@@ -69,7 +73,7 @@ def _depends(case: Case, seed: int) -> bool:
     return not same and not special and recomputed.determined(case, one)
 
 
-def read_challenge(path: Path) -> dict[str, Any]:
+def read_challenge(path: Path) -> Challenge:
     """The contents of a challenge file; ChallengeError if it is not one."""
     try:
         with files.opened(path) as file:
@@ -78,30 +82,28 @@ def read_challenge(path: Path) -> dict[str, Any]:
         raise ChallengeError(f"can't read {path}: {error.strerror}") from None
     except (ValueError, RecursionError):
         raise ChallengeError(f"{path} is not a challenge: name what `meshmark challenge` wrote") from None
-    good = isinstance(found, dict) and found.get("kind") == "challenge" and found.get("schema") == SCHEMA
-    if (
-        not good
-        or type(found.get("seed")) is not int
-        or not isinstance(found.get("cases"), list)
-        or not all(isinstance(name, str) for name in found["cases"])
-        or origin.parse_started(found.get("issued")) is None
-    ):
-        raise ChallengeError(f"{path} is not a challenge: name what `meshmark challenge` wrote")
-    return dict(found)
+    told = _CHECK(found) or (
+        "" if origin.parse_started(found["issued"]) is not None else "has `issued`, which is not a time"
+    )
+    if told:
+        raise ChallengeError(
+            f"{path} is not a challenge, because it {told}: name what `meshmark challenge` wrote"
+        )
+    return cast(Challenge, found)
 
 
-def spell_challenge(challenge: Mapping[str, Any]) -> str:
+def spell_challenge(challenge: Challenge) -> str:
     """A challenge as the text of its file."""
     return json.dumps(challenge, indent=1) + "\n"
 
 
-def spell_command(challenge: Mapping[str, Any]) -> list[str]:
+def spell_command(challenge: Challenge) -> list[str]:
     """The command that answers a challenge, as a list of words."""
     chosen = [word for name in challenge["cases"] for word in ("--case", name)]
     return ["meshmark", "test", "--seed", str(challenge["seed"]), *chosen, "--record", "challenge.jsonl"]
 
 
-def _uncomputed(challenge: Mapping[str, Any], run: RunLine) -> Iterator[str]:
+def _uncomputed(challenge: Challenge, run: RunLine) -> Iterator[str]:
     """Yields a case whose answer in this run is not computed again, because its program was another one in the run's
     version of the case table. Without this rule, an old commit would answer such a case with anything."""
     facts = run["facts"]
@@ -117,7 +119,7 @@ def _uncomputed(challenge: Mapping[str, Any], run: RunLine) -> Iterator[str]:
             return
 
 
-def find_unmet_demands(challenge: Mapping[str, Any], files: Mapping[str, Sequence[Entry]]) -> Iterator[str]:
+def find_unmet_demands(challenge: Challenge, files: Mapping[str, Sequence[Entry]]) -> Iterator[str]:
     """Yields why these records do not answer the challenge. publish.recomputed checks the digests of every record
     against its seed."""
     runs = {

@@ -19,6 +19,7 @@ from meshmark.core.verdicts import BAD, worst
 from meshmark.operations import cases
 from meshmark.operations.cases import Case
 from meshmark.publish import against_table, origin
+from meshmark.publish.definition import Challenge
 from meshmark.publish.review import AS_WRITTEN, CaseEntry, Entry, TimingEntry
 from meshmark.publish.shapes import MIRRORED, Shapes, are_near
 from meshmark.records import run_line
@@ -457,10 +458,13 @@ def of_log(said: Mapping[str, int], files: Sequence[Mapping[str, int]]) -> str:
     return f"the log counts {told}, and no record file does: attach what these runs printed"
 
 
-def answers(run: RunLine, challenge: Mapping[str, Any]) -> str:
+def answers(run: RunLine, challenge: Challenge) -> str:
     """Why a run is not on the devices that a challenge names; "" if it is."""
     facts = run["facts"]
-    for name, seen in (("devices", facts["num_devices"]), ("processes", run_line.processes(facts))):
-        if challenge.get(name, seen) != seen:
-            return f"run {run['run']} is on {seen} {name}, and the challenge for {challenge[name]}"
+    for name, seen, asked in (
+        ("devices", facts["num_devices"], challenge["devices"]),
+        ("processes", run_line.processes(facts), challenge["processes"]),
+    ):
+        if asked != seen:
+            return f"run {run['run']} is on {seen} {name}, and the challenge for {asked}"
     return ""

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from meshmark.core.escaping import field as field_of
 from meshmark.publish import (
@@ -23,13 +23,12 @@ from meshmark.publish import (
     totals,
 )
 from meshmark.publish.bundles import Bundle
+from meshmark.publish.definition import FileEntry, Manifest
 from meshmark.publish.review import AS_WRITTEN, Entry, Review
 from meshmark.records import results, run_line
+from meshmark.records.checking import check_of
 from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT, RECORDS, ResultError
 from meshmark.records.run_definition import RunLine
-
-MADE, OF_A_FILE = {"schema", "made_by", "files", "totals", "statement"}, {"sha256", "bytes"}
-"""What a manifest holds, and what it holds of each file."""
 
 DIRTY = "dirty suite"
 """How the mark begins that concedes a suite with changes and lets the product through."""
@@ -38,26 +37,46 @@ INCOMPLETE = "level not met"
 """How the mark begins that concedes a level that is not met and lets the product through."""
 
 
-def check_manifest(bundle: Bundle, review: Review) -> dict[str, Any]:
-    """The manifest, with its hashes checked; {} if there is none."""
+_CHECK = check_of(Manifest)
+
+
+def check_manifest(bundle: Bundle, review: Review) -> Manifest | None:
+    """The manifest, with its hashes checked; None if there is none, or if it lacks the form of a manifest."""
     file = bundle.files.get(MANIFEST)
     if file is None:
         review.complain(MANIFEST, "missing: `meshmark submit` makes it")
-        return {}
+        return None
     try:
         found = bundles.loads(file.data.decode("utf-8"))
-        listed = {str(k): (v["sha256"], v["bytes"]) for k, v in found["files"].items()}
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+    except (ValueError, RecursionError):
         review.complain(MANIFEST, "no manifest: `meshmark submit` makes it")
-        return {}
-    if found.get("schema") != 1:
+        return None
+    if isinstance(found, dict) and found.get("schema") != 1:
         review.complain(MANIFEST, "schema is not 1: use the suite that made it")
-    if not re.fullmatch(r"meshmark \d{1,4}(\.\w{1,20}){0,5}", str(found.get("made_by"))):
-        told = f"`made_by` is {str(found.get('made_by'))[:60]!a}, which submit does not write"
-        review.complain(MANIFEST, f"{told}: submit again")
-    strange = [*set(found) - MADE, *(n for v in found["files"].values() for n in v if n not in OF_A_FILE)]
+    elif told := _CHECK(found):
+        review.complain(MANIFEST, f"no manifest, because it {told}: submit again")
+    else:
+        manifest = cast(Manifest, found)
+        for text in _strange_names(manifest):
+            review.complain(MANIFEST, f"{text}: submit again")
+        _check_files(bundle, manifest["files"], review)
+        return manifest
+    return None
+
+
+def _strange_names(manifest: Manifest) -> Iterator[str]:
+    """What `meshmark submit` does not write."""
+    if not re.fullmatch(r"meshmark \d{1,4}(\.\w{1,20}){0,5}", manifest["made_by"]):
+        yield f"`made_by` is {manifest['made_by'][:60]!a}, which submit does not write"
+    strange = manifest.keys() - Manifest.__annotations__.keys()
+    for entry in manifest["files"].values():
+        strange |= entry.keys() - FileEntry.__annotations__.keys()
     if strange:
-        review.complain(MANIFEST, f"{min(strange)[:40]!a} is not a name that submit writes: submit again")
+        yield f"{min(strange)[:40]!a} is not a name that submit writes"
+
+
+def _check_files(bundle: Bundle, listed: Mapping[str, FileEntry], review: Review) -> None:
+    """Check that the manifest has the hash of every file, and that every file is there."""
     for name in sorted(set(listed) - set(bundle.files)):
         review.complain(MANIFEST, f"names {name[:60]!a}, which is missing: submit again")
     for name, own in sorted(bundle.files.items()):
@@ -65,13 +84,12 @@ def check_manifest(bundle: Bundle, review: Review) -> dict[str, Any]:
             continue
         if name not in listed:
             review.complain(name, "not in the manifest: take it out, or submit again")
-        elif (own.sha256, len(own.data)) != listed[name]:
+        elif (own.sha256, len(own.data)) != (listed[name]["sha256"], listed[name]["bytes"]):
             review.complain(
                 name, "SHA-256 or size is not the manifest's, so it was changed after submit: submit again"
             )
         if name not in (PRODUCT, ENVIRONMENT) and not (RECORDS.fullmatch(name) or logs.NAME.fullmatch(name)):
             review.complain(name, "not a file of a submission: take it out")
-    return dict(found)
 
 
 def check_signature(bundle: Bundle, signers: Path | None, review: Review) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meshmark.levels.statements import Statement
+from meshmark.publish.definition import Totals
 from meshmark.records.definition import AnyLine, ConformanceLine, TimingLine
 
 MOST = 1000
@@ -33,7 +34,8 @@ class Review:
     complaints: list[str] = field(default_factory=list)
     """Each is `file:line: what is wrong: how to correct it`."""
     notes: list[str] = field(default_factory=list)
-    totals: dict[str, Any] = field(default_factory=dict)
+    totals: Totals | None = None
+    """None if the records can't be read."""
     statement: Statement | None = None
     left_out: int = 0
     """The number of passing cases whose numbers were not computed again."""

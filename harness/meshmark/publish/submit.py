@@ -42,6 +42,7 @@ from meshmark.publish import (
     validate,
 )
 from meshmark.publish.bundles import Bundle, File, Room
+from meshmark.publish.definition import Manifest
 from meshmark.publish.file_checks import DIRTY, INCOMPLETE
 from meshmark.publish.lines import as_records, entries
 from meshmark.publish.review import Entry, Review
@@ -235,7 +236,7 @@ def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | No
             _put(bundle, logs.name(number), packed)
     _put(bundle, ENVIRONMENT, _json(file_checks.environment_content(files)))
     _put(bundle, PRODUCT, results.product_text(product).encode())
-    manifest = {
+    manifest: Manifest = {
         "schema": 1,
         "made_by": f"meshmark {__version__}",
         "files": {n: {"sha256": f.sha256, "bytes": len(f.data)} for n, f in sorted(bundle.files.items())},

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from meshmark.publish.definition import Totals
 from meshmark.publish.lines import as_records
 from meshmark.publish.review import Entry
 
@@ -17,7 +17,7 @@ def count_cases(lines: Sequence[Entry]) -> Counter[str]:
     return Counter({"cases": len(judged)}) + Counter(one.verdict for one in judged)
 
 
-def add_up(files: Mapping[str, Sequence[Entry]]) -> dict[str, Any]:
+def add_up(files: Mapping[str, Sequence[Entry]]) -> Totals:
     """The totals of the records: lines, cases with their verdicts (the worst one if several files judge a case), and
     timings with their samples."""
     merged = as_records([entry for lines in files.values() for entry in lines])

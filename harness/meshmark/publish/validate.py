@@ -36,6 +36,7 @@ from meshmark.publish import (
     workload,
 )
 from meshmark.publish.bundles import Bundle, Room
+from meshmark.publish.definition import Challenge, Manifest
 from meshmark.publish.lines import as_records, entries
 from meshmark.publish.review import Entry, Review
 from meshmark.publish.workload import Workload
@@ -48,7 +49,7 @@ STALE = "old must-pass list"
 def check_product(
     bundle: Bundle,
     expected: Expectations | None = None,
-    asked: Mapping[str, Any] | None = None,
+    asked: Challenge | None = None,
     signers: Path | None = None,
     most_work: int = workload.MOST_WORK,
     beside: Sequence[duplicates.Prints] = (),
@@ -92,11 +93,8 @@ def check_product(
         ended.check_endings(name, lines, review)
     work.compute(review)
     review.totals = totals.add_up(files)
-    said = manifest.get("totals")
-    if manifest and said != review.totals:
-        differing = [
-            k for k in review.totals if not isinstance(said, dict) or said.get(k) != review.totals[k]
-        ]
+    if manifest and manifest["totals"] != review.totals:
+        differing = find_differing(manifest["totals"], review.totals)
         review.complain(
             MANIFEST,
             f"totals differ from the records in {', '.join(differing)[:80] or 'their names'}: submit again",
@@ -125,18 +123,22 @@ def check_product(
     return review.close()
 
 
+def find_differing(said: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+    """The names whose value differs from what the records give."""
+    return [name for name, value in own.items() if said.get(name) != value]
+
+
 def _statement(
     files: Mapping[str, Sequence[Entry]],
-    manifest: Mapping[str, Any],
+    manifest: Manifest | None,
     product: Mapping[str, Any],
     review: Review,
 ) -> None:
     """Recompute the level statement; the claimed level must be met."""
-    said, claimed = manifest.get("statement"), product.get("level", "")
-    version = said.get("list") if isinstance(said, dict) else None
+    said, claimed = manifest["statement"] if manifest else None, product.get("level", "")
     judged = [read for lines in files.values() if (read := as_records(lines)).runs]
     try:
-        found = statements.statement(judged, version if type(version) is int else None)
+        found = statements.statement(judged, said["list"] if said else None)
     except LevelError as error:
         review.complain("", f"no level statement: {error}")
         return
@@ -151,9 +153,8 @@ def _statement(
     review.measured = max(
         (str(run.get("started") or "")[:10] for one in judged for run in one.runs), default=""
     )
-    if manifest and said != found.to_json():
-        own = found.to_json()
-        differing = [k for k in own if not isinstance(said, dict) or said.get(k) != own[k]]
+    if said and said != (own := found.to_json()):
+        differing = find_differing(said, own)
         fields = ", ".join(differing)[:80] or "more fields"
         text = f"the statement differs from the records in {fields}; they say {found.text!a}: submit again"
         review.complain(MANIFEST, text)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 from meshmark.core import statistics
 from meshmark.core.escaping import plain
@@ -25,6 +25,17 @@ from meshmark.growth import curves
 from meshmark.growth import lines as growth_lines
 from meshmark.records import reading
 from meshmark.records.reading import Records
+from meshmark.report.page_definition import (
+    BesideData,
+    Figure,
+    FileData,
+    GrowthData,
+    OthersData,
+    OthersRow,
+    WeatherData,
+    WeatherPlace,
+    WeatherStep,
+)
 from meshmark.report.rounding import rounded
 from meshmark.weather import history
 
@@ -123,10 +134,12 @@ def _lines(path: Path, problems: list[str]) -> Iterator[tuple[str, Mapping[str, 
         raise reading.RecordError(f"can't read {path}: {error}") from None
 
 
-def build(beside: Beside) -> dict[str, Any]:
+def build(beside: Beside) -> BesideData:
     """The data of the page: weather, growth and others (each None without records), and the files that they come
     from."""
-    files = [{"name": plain(n), "sha256": beside.files[n], "kind": kind} for n, kind in beside.kinds.items()]
+    files: list[FileData] = [
+        {"name": plain(n), "sha256": beside.files[n], "kind": kind} for n, kind in beside.kinds.items()
+    ]
     return {
         "files": files,
         "weather": _weather(history.releases(beside.weather)),
@@ -138,23 +151,23 @@ def build(beside: Beside) -> dict[str, Any]:
 # The weather -------------------------------------------------------------------------------------------------
 
 
-def _weather(releases: Sequence[history.Release]) -> dict[str, Any] | None:
+def _weather(releases: Sequence[history.Release]) -> WeatherData | None:
     if not releases:
         return None
     return {
         "releases": [
             {"label": plain(r.label), "jax": plain(r.jax), "suite": plain(r.suite)} for r in releases
         ],
-        "counters": [[name, history.COUNTERS[name][0]] for name in history.COUNTERS],
+        "counters": [(name, meaning) for name, (meaning, _) in history.COUNTERS.items()],
         "places": [_place(place, releases) for place in history.places(releases)],
     }
 
 
-def _place(place: str, releases: Sequence[history.Release]) -> dict[str, Any]:
+def _place(place: str, releases: Sequence[history.Release]) -> WeatherPlace:
     cases = history.common(releases, place)
     of = {name: history.known(releases, place, name) for name in TOTALS}
     there = [(n, release) for n, release in enumerate(releases) if place in release.lines]
-    steps = []
+    steps: list[WeatherStep] = []
     for (old_n, old), (new_n, new) in itertools.pairwise(there):
         found = sorted(
             (c for c in history.changes(old, new) if c.place == place),
@@ -168,7 +181,7 @@ def _place(place: str, releases: Sequence[history.Release]) -> dict[str, Any]:
                 "programs": len({c.case for c in found}),
                 "changed": len(found),
                 "changes": [
-                    [plain(c.case), list(history.COUNTERS).index(c.counter), rounded(c.was), rounded(c.now)]
+                    (plain(c.case), list(history.COUNTERS).index(c.counter), rounded(c.was), rounded(c.now))
                     for c in found[:MOST_CHANGES]
                 ],
                 "broken": [plain(case) for _, case, _, now in verdicts if now["verdict"] in BAD],
@@ -193,7 +206,7 @@ def _place(place: str, releases: Sequence[history.Release]) -> dict[str, Any]:
 # Growth ------------------------------------------------------------------------------------------------------
 
 
-def _growth(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _growth(lines: Sequence[Mapping[str, Any]]) -> list[GrowthData]:
     """The growth series: for each quantity, its values and the theory over numbers of devices."""
     every = curves.group_lines(lines) if lines else []
     faster = {(id(f.series), f.quantity) for f in curves.find_excess_growth(every)}
@@ -206,16 +219,16 @@ def _growth(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         row |= {"scaling": one.scaling, "faster": [q for q in QUANTITIES if (id(one), q) in faster]}
         for quantity in QUANTITIES:
             expected = one.expected(quantity, None if manual is one else manual)
-            row[quantity] = [[n, rounded(v)] for n, v in one.seen(quantity)]
-            row[f"{quantity}_theory"] = [[n, rounded(v)] for n, v in expected]
-        found.append(row)
+            row[quantity] = [(n, rounded(v)) for n, v in one.seen(quantity)]
+            row[f"{quantity}_theory"] = [(n, rounded(v)) for n, v in expected]
+        found.append(cast(GrowthData, row))
     return found
 
 
 # Beside others -----------------------------------------------------------------------------------------------
 
 
-def _of_others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _of_others(lines: Sequence[Mapping[str, Any]]) -> OthersData | None:
     """The result of `_others`; None if the file does not have its schema."""
     try:
         return _others(lines)
@@ -223,7 +236,7 @@ def _of_others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         return None
 
 
-def _others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _others(lines: Sequence[Mapping[str, Any]]) -> OthersData | None:
     """Times of JAX and of others by operation and size, and the ratios of pairs of rounds. As in benchmarks.others, a
     sample is the time of the slowest rank, and the figure of a round is the median of its samples. The two other
     numbers of a figure are the quartiles of the rounds: one launch gives no interval."""
@@ -241,7 +254,7 @@ def _others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     labels = {str(c["name"]): plain(c["label"]) for c in run["contestants"] if isinstance(c, dict)}
     rows = []
     for operation, nbytes in sorted({key[:2] for key in rounds}):
-        row: dict[str, Any] = {"operation": plain(operation), "bytes": nbytes, "times": {}, "ratios": {}}
+        row: OthersRow = {"operation": plain(operation), "bytes": nbytes, "times": {}, "ratios": {}}
         own = rounds.get((operation, nbytes, JAX), {})
         for name in labels:
             key = operation, nbytes, name
@@ -272,5 +285,5 @@ def _others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     }
 
 
-def _estimate(found: statistics.Estimate) -> list[float | int | None]:
-    return [rounded(found.value), rounded(found.low), rounded(found.high)]
+def _estimate(found: statistics.Estimate) -> tuple[Figure, Figure, Figure]:
+    return rounded(found.value), rounded(found.low), rounded(found.high)

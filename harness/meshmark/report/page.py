@@ -12,13 +12,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from meshmark.core import extras
 from meshmark.core.errors import BadInput
 from meshmark.report import page_site
+from meshmark.report.page_definition import PageData
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 PLOTTING = ("bokeh.min.js", "bokeh-api.min.js")
@@ -53,12 +53,12 @@ class PageError(BadInput, RuntimeError):
     """A page can't be made; the message is one line that says what to do."""
 
 
-def pages(data: Mapping[str, Any]) -> dict[str, str]:
+def pages(data: PageData) -> dict[str, str]:
     """Each page by its file name: index.html, and pages of machines if the records do not fit into one page of MOST
     bytes. PageError if Jinja or Bokeh is missing, or if no division is small enough."""
-    last: list[tuple[Mapping[str, Any], str]] = []
+    last: list[tuple[PageData, str]] = []
 
-    def fits(part: Mapping[str, Any]) -> bool:
+    def fits(part: PageData) -> bool:
         last[:] = [(part, page(part))]
         return len(last[0][1].encode()) <= MOST - (0 if part is data else LINKS)
 
@@ -71,7 +71,7 @@ def pages(data: Mapping[str, Any]) -> dict[str, str]:
     return {name: page(part) for name, part in found.items()}
 
 
-def page(data: Mapping[str, Any]) -> str:
+def page(data: PageData) -> str:
     """One page of the data; PageError if Jinja or Bokeh is missing."""
     try:
         import bokeh
@@ -116,7 +116,7 @@ def page(data: Mapping[str, Any]) -> str:
     return made
 
 
-def embed(data: Mapping[str, Any]) -> str:
+def embed(data: PageData) -> str:
     """The data as JSON that can't end a script element or be read as markup."""
     text = json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False, ensure_ascii=False)
     for character in "<>&\u2028\u2029":

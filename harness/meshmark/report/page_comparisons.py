@@ -15,12 +15,10 @@ from meshmark.core.escaping import field as field_of
 from meshmark.core.escaping import plain
 from meshmark.core.text import number
 from meshmark.records.reading import Records
+from meshmark.report.page_definition import ComparisonData, DecidedData, SideData
 from meshmark.report.page_parts import RecordFile
 from meshmark.report.rounding import rounded
 from meshmark.timing import compare
-
-FIGURES = ("ratio", "low", "high", "adjusted", "detectable", "false_alarms", "pairs")
-"""The figures of a verdict."""
 
 MOST_DIFFERENCES = 2000
 """The most counters of one comparison that the page lists."""
@@ -31,7 +29,7 @@ def is_comparison(records: Records) -> bool:
     return {run.get("environment") for run in records.runs} == set(compare.SIDES)
 
 
-def build(source: RecordFile, key: str) -> dict[str, Any]:
+def build(source: RecordFile, key: str) -> ComparisonData:
     """The data of one comparison file; `key` names its run on the page."""
     records = source.records
     runs = {str(run["environment"]): run for run in records.runs if run.get("environment")}
@@ -45,13 +43,13 @@ def build(source: RecordFile, key: str) -> dict[str, Any]:
         "counted": counted,
         "differing": len({d.case for d in differences}),
         "differences": [
-            [plain(d.case), plain(d.counter), *map(_counter, (d.a, d.b))]
+            (plain(d.case), plain(d.counter), _counter(d.a), _counter(d.b))
             for d in differences[:MOST_DIFFERENCES]
         ],
     }
 
 
-def _side(run: Mapping[str, Any]) -> dict[str, Any]:
+def _side(run: Mapping[str, Any]) -> SideData:
     """One side: its name, its JAX and jaxlib releases, the commit of the suite, its devices."""
     facts = run["facts"]
     versions = facts.get("versions")
@@ -64,9 +62,19 @@ def _side(run: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _verdict(line: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {name: rounded(line.get(name)) for name in FIGURES}
-    return found | {name: plain(line.get(name)) for name in ("case", "verdict", "reason")}
+def _verdict(line: Mapping[str, Any]) -> DecidedData:
+    return {
+        "case": plain(line.get("case")),
+        "verdict": plain(line.get("verdict")),
+        "reason": plain(line.get("reason")),
+        "ratio": rounded(line.get("ratio")),
+        "low": rounded(line.get("low")),
+        "high": rounded(line.get("high")),
+        "adjusted": rounded(line.get("adjusted")),
+        "detectable": rounded(line.get("detectable")),
+        "false_alarms": rounded(line.get("false_alarms")),
+        "pairs": rounded(line.get("pairs")),
+    }
 
 
 def _counters(records: Records) -> tuple[list[compare.Difference], int]:

@@ -12,8 +12,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal, cast
 
 from meshmark import __version__
 from meshmark.core.errors import BadInput
@@ -23,6 +22,7 @@ from meshmark.core.escaping import plain
 from meshmark.core.text import number
 from meshmark.core.verdicts import VERDICTS
 from meshmark.levels import must_pass, statements
+from meshmark.levels.interpreted import InterpretedData
 from meshmark.operations.base import MODES
 from meshmark.records import results, run_line
 from meshmark.records.reading import Judged, Records
@@ -38,6 +38,16 @@ from meshmark.report import (
 )
 from meshmark.report.context_data import Beside
 from meshmark.report.context_data import build as beside_data
+from meshmark.report.page_definition import (
+    CASE_COLUMNS,
+    CaseColumns,
+    ComparisonData,
+    JudgedColumns,
+    LevelData,
+    PageData,
+    RunData,
+    WrongData,
+)
 from meshmark.report.page_parts import (
     INTERPRETED,
     SHOWN_VERDICTS,
@@ -59,19 +69,18 @@ FINDINGS = 300
 LONGEST = 400
 """The most characters of a finding's text."""
 
-CASE_COLUMNS = ("operation", "variant", "mode", "mesh", "dtype", "size", "level")
 JUDGED_TEXTS = ("check", "reason", "link", "kinds")
 """The columns of judged cases that hold indices of texts."""
 
 
-def build(sources: Sequence[RecordFile], beside: Beside | None = None) -> dict[str, Any]:
+def build(sources: Sequence[RecordFile], beside: Beside | None = None) -> PageData:
     """The page's data; the runs are in the order of the sources. beside: files of other programs to show with them."""
     strings = Strings()
     reasons = Budget(strings)
     keys: dict[tuple[int, ...], int] = {}
-    runs: list[dict[str, Any]] = []
+    runs: list[RunData] = []
     bad: list[tuple[int, int, str, RecordFile]] = []
-    compared: list[dict[str, Any]] = []
+    compared: list[ComparisonData] = []
     judged_by_run: dict[str, list[Judged]] = {}
     times: dict[str, page_over_time.Times] = {}
     for source in sources:
@@ -96,7 +105,9 @@ def build(sources: Sequence[RecordFile], beside: Beside | None = None) -> dict[s
         "verdicts": list(SHOWN_VERDICTS),
         "modes": list(MODES),
         "runs": runs,
-        "cases": {name: list(column) for name, column in zip(CASE_COLUMNS, columns, strict=True)},
+        "cases": cast(
+            CaseColumns, {name: list(column) for name, column in zip(CASE_COLUMNS, columns, strict=True)}
+        ),
         "operations": page_programs.operations(shown),
         "programs": dict(page_programs.programs(shown)),
         "wrong": list(_wrong(wrong.find_faults(judged_by_run))),
@@ -141,12 +152,14 @@ def _run_data(
     strings: Strings,
     reasons: Budget,
     keys: dict[tuple[int, ...], int],
-) -> dict[str, Any]:
+) -> RunData:
     records = source.records
     first = records.runs[0]
     facts = first["facts"]
     compiled = place or field_of(facts, "topology")
-    kind = "compiled" if compiled else "virtual" if _virtual(facts) else "real"
+    kind: Literal["real", "virtual", "compiled"] = (
+        "compiled" if compiled else "virtual" if _virtual(facts) else "real"
+    )
     timings = [t for t in records.timings if "environment" not in t]
     compared = len(records.timings) - len(timings)
     devices, over = facts.get("num_devices"), run_line.processes(facts)
@@ -159,7 +172,8 @@ def _run_data(
         else f"{count} {'× ' * (over == 1)}{of}{' devices' * (over > 1)}"
         + (" (virtual)" if kind == "virtual" else "")
     )
-    run: dict[str, Any] = {
+    run: RunData = {
+        **page_times.untimed(),
         "key": source.sha256[:10] + (f"-{hashlib.sha256(place.encode()).hexdigest()[:4]}" if place else ""),
         "file": plain(source.name),
         "sha256": source.sha256,
@@ -184,18 +198,21 @@ def _run_data(
         "problems": len(records.problems),
         "compared": compared,
         "comparison": page_comparisons.is_comparison(records),
+        "label": "",
+        "expired": False,
         "judged": None,
-        "timings": None,
-        "noise": None,
         "statement": None,
         "levels": [],
         "interpreted": [],
     }
     if judged:
         run["judged"] = _judged(judged, strings, reasons, keys)
-        run |= _interpreted(records) if compiled else _statement(records)
+        if compiled:
+            run["statement"], run["interpreted"] = _interpreted(records)
+        else:
+            _state(run, records)
     if timings and not compared:
-        run |= page_times.timed(source, strings)
+        run.update(page_times.timed(source, strings))
     return run
 
 
@@ -204,24 +221,23 @@ def _virtual(facts: RunFacts) -> bool:
     return facts.get("virtual") is not False or facts.get("backend") == "cpu"
 
 
-def _set_labels(runs: Sequence[dict[str, Any]]) -> None:
+def _set_labels(runs: list[RunData]) -> None:
     """Set labels, expiry and order: real devices first, then virtual, then compiled; within each, the newest release
     first; within a release, runs of one process first."""
     newest = max((r["release"] for r in runs), key=_release, default="")
     for run in runs:
         run["expired"] = _expired(run["release"], newest)
         run["label"] = f"JAX {run['release']} · {run['machine']}" + " · comparison" * run["comparison"]
-    runs_by_label: dict[str, list[dict[str, Any]]] = {}
+    runs_by_label: dict[str, list[RunData]] = {}
     for run in runs:
         runs_by_label.setdefault(run["label"], []).append(run)
     for same in runs_by_label.values():
-        for part in ("judged", "timings"):
-            several = [r for r in same if r[part]]
+        for several in ([r for r in same if r["judged"]], [r for r in same if r["timings"]]):
             for run in several if len(several) > 1 else ():
                 run["label"] = f"JAX {run['release']} · {run['machine']} · {run['file'].rpartition('/')[2]}"
-    runs.sort(key=lambda r: (r["processes"], r["file"]))  # type: ignore[attr-defined]
-    runs.sort(key=lambda r: _release(r["release"]), reverse=True)  # type: ignore[attr-defined]
-    runs.sort(key=lambda r: CLASSES.index(r["class"]))  # type: ignore[attr-defined]
+    runs.sort(key=lambda r: (r["processes"], r["file"]))
+    runs.sort(key=lambda r: _release(r["release"]), reverse=True)
+    runs.sort(key=lambda r: CLASSES.index(r["class"]))
 
 
 def _release(text: str) -> tuple[int, ...]:
@@ -235,11 +251,11 @@ def _expired(release: str, newest: str) -> bool:
         return False
 
 
-def _facts(records: Records, source: RecordFile) -> Iterator[list[str]]:
+def _facts(records: Records, source: RecordFile) -> Iterator[tuple[str, str]]:
     """Provenance: one pair per fact of the run lines."""
     for name, value in source.about.items():
         if isinstance(name, str):
-            yield [plain(f"product: {name}"), plain(value)]
+            yield plain(f"product: {name}"), plain(value)
     several = len(records.runs) > 1
     for position, run in enumerate(records.runs, 1):
         prefix = f"run {position}: " if several else ""
@@ -250,9 +266,9 @@ def _facts(records: Records, source: RecordFile) -> Iterator[list[str]]:
                 for inner, fact in value.items():
                     if inner == "devices" and isinstance(fact, list):
                         fact = f"{len(fact)} listed in the record file"
-                    yield [prefix + plain(inner), _pairs(fact) if isinstance(fact, dict) else plain(fact)]
+                    yield prefix + plain(inner), _pairs(fact) if isinstance(fact, dict) else plain(fact)
             else:
-                yield [prefix + plain(name), _pairs(value) if isinstance(value, dict) else plain(value)]
+                yield prefix + plain(name), _pairs(value) if isinstance(value, dict) else plain(value)
 
 
 def _pairs(value: Any) -> str:
@@ -279,44 +295,41 @@ def _stated(records: Records) -> statements.Statement:
     return newest
 
 
-def _statement(records: Records) -> dict[str, Any]:
-    """The computed statement of a run and the result of each level, or the reason why there is no statement."""
+def _state(run: RunData, records: Records) -> None:
+    """Set the computed statement of a run and the result of each level, or the reason why there is no statement."""
     try:
         found = _stated(records)
     except (BadInput, ValueError) as error:
-        return {"statement": f"no statement: {plain(str(error))}"}
+        run["statement"] = f"no statement: {plain(str(error))}"
+        return
+    run["statement"], run["met"] = plain(found.text), found.met
+    run["levels"] = [_level(standing) for standing in found.standings]
+
+
+def _level(found: statements.Standing) -> LevelData:
     return {
-        "statement": plain(found.text),
-        "met": found.met,
-        "levels": [
-            {
-                "level": s.must.level,
-                "list": s.must.version,
-                "cases": len(s.must.cases),
-                "pass": s.passed,
-                "known": s.known,
-                "missing": len(s.missing),
-                "unmet": len(s.unmet),
-                "complete": s.complete,
-            }
-            for s in found.standings
-        ],
+        "level": found.must.level,
+        "list": found.must.version,
+        "cases": len(found.must.cases),
+        "pass": found.passed,
+        "known": found.known,
+        "missing": len(found.missing),
+        "unmet": len(found.unmet),
+        "complete": found.complete,
     }
 
 
-def _interpreted(records: Records) -> dict[str, Any]:
-    """By level, the cases of a compile-only run that pass by interpretation. This is not a level, because nothing
-    ran."""
+def _interpreted(records: Records) -> tuple[str | None, list[InterpretedData]]:
+    """The statement of a compile-only run, and by level the cases that pass by interpretation. This is not a level,
+    because nothing ran."""
     if not any(judged.interpreted for judged in records.cases.values()):
-        return {}
+        return None, []
     try:
         found = statements.statement(records)
     except (BadInput, ValueError):
-        return {}
-    return {
-        "statement": "; ".join([plain(found.text), *(plain(one.describe()) for one in found.interpreted)]),
-        "interpreted": [asdict(one) for one in found.interpreted],
-    }
+        return None, []
+    text = "; ".join([plain(found.text), *(plain(one.describe()) for one in found.interpreted)])
+    return text, [one.to_json() for one in found.interpreted]
 
 
 # Cases ------------------------------------------------------------------------------------------------------
@@ -324,10 +337,8 @@ def _interpreted(records: Records) -> dict[str, Any]:
 
 def _judged(
     judged: Iterable[Judged], strings: Strings, reasons: Budget, keys: dict[tuple[int, ...], int]
-) -> dict[str, list[Any]]:
-    """Verdicts and communication by column. `case` is an index into the table of cases. `wire` holds the bytes that a
-    device sends, and `manual` those of the manual case of the same cell, both as compiled (see report.sent). `owed`
-    holds the bytes of its theory, for a variant without a manual case. `temp` is the temporary memory in bytes."""
+) -> JudgedColumns:
+    """Verdicts and communication by column. The bytes are those of report.sent."""
     names = ("case", "verdict", "check", "reason", "link", "kinds", "wire", "manual", "owed", "used", "temp")
     columns: dict[str, list[Any]] = {name: [] for name in names}
     add = [columns[name].append for name in names]
@@ -374,7 +385,7 @@ def _judged(
         )
         for append, value in zip(add, row, strict=True):
             append(value)
-    return columns
+    return cast(JudgedColumns, columns)
 
 
 _OWN = re.compile(r"results/findings/[\w-]+/report\.md|docs/[\w-]+\.md(#[\w-]+)?", re.ASCII)
@@ -391,7 +402,7 @@ def link_of(value: Any) -> str:
 # Findings ---------------------------------------------------------------------------------------------------
 
 
-def _wrong(findings: Sequence[wrong.FoundFault]) -> Iterator[dict[str, Any]]:
+def _wrong(findings: Sequence[wrong.FoundFault]) -> Iterator[WrongData]:
     """The first FINDINGS findings: what is wrong, in which runs and in how many cases, and the runs where it passes."""
     for one in findings[:FINDINGS]:
         yield {
@@ -402,6 +413,6 @@ def _wrong(findings: Sequence[wrong.FoundFault]) -> Iterator[dict[str, Any]]:
             "operations": [plain(name) for name in one.operations],
             "modes": [plain(name) for name in one.modes],
             "cases": len(one.every_case),
-            "runs": [[run, len(cases), plain(cases[0])] for run, cases in one.cases.items()],
+            "runs": [(run, len(cases), plain(cases[0])) for run, cases in one.cases.items()],
             "passes": list(one.passes),
         }

@@ -13,12 +13,13 @@ from meshmark.judge import repro
 from meshmark.operations import OPERATIONS, cases
 from meshmark.records import run_line
 from meshmark.records.reading import Records
+from meshmark.report.page_definition import OperationData
 
 SCRIPTS = 20
 """The most cases whose stand-alone script is in the page; `meshmark repro` prints any other script."""
 
 
-def operations(shown: Iterable[str]) -> list[dict[str, str]]:
+def operations(shown: Iterable[str]) -> list[OperationData]:
     """Name, family and description of each shown operation, in the order of the table."""
     known = [name for name in OPERATIONS if name in set(shown)]
     return [

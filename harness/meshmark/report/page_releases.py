@@ -15,6 +15,7 @@ from typing import Any
 from meshmark.core.escaping import field as field_of
 from meshmark.core.escaping import plain
 from meshmark.records.run_definition import RunFacts
+from meshmark.report.page_definition import ReleasesData
 
 KINDS = ("JAX", "jaxlib", "libtpu")
 
@@ -43,7 +44,7 @@ def find_releases(facts: RunFacts) -> list[Release]:
     return [(kind, plain(version)[:40]) for kind, version in named if isinstance(version, str) and version]
 
 
-def build(every: Iterable[Sequence[Release]]) -> dict[str, Any]:
+def build(every: Iterable[Sequence[Release]]) -> ReleasesData:
     """The axis with the oldest release first and undated ones last, the source of the dates, and the releases that
     occur together in one run. every: the result of `find_releases` for each run."""
     together = [list(one) for one in every]
@@ -53,6 +54,6 @@ def build(every: Iterable[Sequence[Release]]) -> dict[str, Any]:
     pairs = {(one[0][1], version): None for one in together for kind, version in one[1:] if kind == "libtpu"}
     return {
         "axis": [{"date": date, "kind": kind, "version": version} for date, kind, version in dated],
-        "pairs": [list(pair) for pair in pairs],
+        "pairs": list(pairs),
         "source": f"{_known()['source']}, read on {_known()['read']}",
     }

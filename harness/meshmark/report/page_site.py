@@ -12,10 +12,21 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from meshmark.core.errors import BadInput
-from meshmark.report.page_data import CASE_COLUMNS, JUDGED_TEXTS
+from meshmark.report import page_times
+from meshmark.report.page_data import JUDGED_TEXTS
+from meshmark.report.page_definition import (
+    CASE_COLUMNS,
+    CaseColumns,
+    JudgedColumns,
+    LinkedPage,
+    PageData,
+    RunData,
+    TimingColumns,
+    WrongData,
+)
 from meshmark.report.page_parts import Strings
 from meshmark.report.page_times import SHARES, TIMED_TEXTS
 
@@ -29,22 +40,22 @@ TIMING_TEXTS = (*TIMED_TEXTS, *SHARES, "reason", "kinds")
 UNKNOWN = "not in this release of the suite"
 """The family of an operation that the table does not have."""
 
-Data = Mapping[str, Any]
-Fits = Callable[[Data], bool]
+Fits = Callable[[PageData], bool]
+Table = TypeVar("Table", JudgedColumns, TimingColumns)
 
 
 class TooLarge(BadInput, RuntimeError):
     """No division into pages is small enough."""
 
 
-def build(data: Data, fits: Fits) -> dict[str, Data]:
+def build(data: PageData, fits: Fits) -> dict[str, PageData]:
     """The data of each page by its file name. fits: whether a page of some data is small enough. TooLarge if the
     records of one family do not fit into a page."""
     if fits(data):
         return {FIRST: data}
     machines = _machines(data["runs"])
     rest = dict(_pages(data, machines, fits))
-    found: list[dict[str, Data]] = [{}] * len(machines)
+    found: list[dict[str, PageData]] = [{}] * len(machines)
 
     def too_large(whole: int) -> bool:
         moved = {key for keys in machines[whole:] for key in keys}
@@ -57,7 +68,7 @@ def build(data: Data, fits: Fits) -> dict[str, Data]:
         raise TooLarge(
             "the summary of all runs alone is more than one page can hold: give it fewer record files"
         )
-    pages = [{"name": name, "label": page["label"]} for name, page in found[whole].items()]
+    pages: list[LinkedPage] = [{"name": name, "label": page["label"]} for name, page in found[whole].items()]
     return {name: {**page, "pages": pages, "here": name} for name, page in found[whole].items()}
 
 
@@ -66,7 +77,7 @@ def is_part(name: str) -> bool:
     return bool(_PART.fullmatch(name))
 
 
-def _machines(runs: Sequence[Data]) -> list[list[str]]:
+def _machines(runs: Sequence[RunData]) -> list[list[str]]:
     """The keys of the runs of each machine, in the order of the runs."""
     found: dict[tuple[str, ...], list[str]] = {}
     for run in runs:
@@ -75,11 +86,11 @@ def _machines(runs: Sequence[Data]) -> list[list[str]]:
     return list(found.values())
 
 
-def _keys(page: Data) -> set[str]:
+def _keys(page: PageData) -> set[str]:
     return {run["key"] for run in page["runs"]}
 
 
-def _pages(data: Data, machines: Sequence[Sequence[str]], fits: Fits) -> Iterator[tuple[str, Data]]:
+def _pages(data: PageData, machines: Sequence[Sequence[str]], fits: Fits) -> Iterator[tuple[str, PageData]]:
     """One page for each machine, or several if one is too large: halves of its families, halved again."""
     of = {operation["name"]: operation["family"] for operation in data["operations"]}
     order = [*dict.fromkeys(of.values()), UNKNOWN]
@@ -105,22 +116,25 @@ def _pages(data: Data, machines: Sequence[Sequence[str]], fits: Fits) -> Iterato
                 yield f"run-{keys[0]}{f'-{number}' if number > 1 else ''}.html", page
 
 
-def _part(data: Data, keys: Sequence[str], families: Collection[str] | None, of: Mapping[str, str]) -> Data:
+def _part(
+    data: PageData, keys: Sequence[str], families: Collection[str] | None, of: Mapping[str, str]
+) -> PageData:
     """A page of some runs, with some families of operations (None: all families)."""
     texts, strings = data["strings"], Strings()
     inside = {
         place: families is None or of.get(text, UNKNOWN) in families for place, text in enumerate(texts)
     }  # by the index of an operation's name
-    runs, cases = [], _Cases(data, strings)
+    runs, cases = list[RunData](), _Cases(data, strings)
     for run in data["runs"]:
         if run["key"] not in keys:
             continue
-        made = dict(run)
+        made = run.copy()
         if run["judged"]:
             operations = data["cases"]["operation"]
             rows = [i for i, case in enumerate(run["judged"]["case"]) if inside[operations[case]]]
-            made["judged"] = _columns(run["judged"], rows, JUDGED_TEXTS, texts, strings)
-            made["judged"]["case"] = [cases(run["judged"]["case"][i]) for i in rows]
+            judged = _columns(run["judged"], rows, JUDGED_TEXTS, texts, strings)
+            judged["case"] = [cases(case) for case in judged["case"]]
+            made["judged"] = judged
         if run["timings"]:
             rows = [i for i, place in enumerate(run["timings"]["operation"]) if inside[place]]
             made["timings"] = _columns(run["timings"], rows, TIMING_TEXTS, texts, strings)
@@ -140,7 +154,7 @@ def _part(data: Data, keys: Sequence[str], families: Collection[str] | None, of:
         "scripts": {case: text for case, text in data["scripts"].items() if case in ids},
         "over_time": [],
         "comparisons": [],
-        "beside": dict.fromkeys(data["beside"], ()) | {"weather": None},
+        "beside": {"files": [], "weather": None, "growth": [], "others": []},
         "strings": strings.all,
     }
 
@@ -148,8 +162,8 @@ def _part(data: Data, keys: Sequence[str], families: Collection[str] | None, of:
 class _Cases:
     """The cases of one page, copied from the full table when they are first used."""
 
-    def __init__(self, data: Data, strings: Strings) -> None:
-        self.columns: dict[str, list[int]] = {name: [] for name in CASE_COLUMNS}
+    def __init__(self, data: PageData, strings: Strings) -> None:
+        self.columns = cast(CaseColumns, {name: list[int]() for name in CASE_COLUMNS})
         self._data, self._strings, self._places = data, strings, dict[int, int]()
 
     def __call__(self, case: int) -> int:
@@ -169,17 +183,19 @@ class _Cases:
 
 
 def _columns(
-    columns: Data, rows: Sequence[int], named: Collection[str], texts: Sequence[str], strings: Strings
-) -> dict[str, list[Any]]:
+    columns: Table, rows: Sequence[int], named: Collection[str], texts: Sequence[str], strings: Strings
+) -> Table:
     """Some rows of a table, with the indices that its texts have on this page."""
-    found = {}
-    for name, column in columns.items():
+    found: dict[str, list[Any]] = {}
+    for name, column in cast(Mapping[str, Sequence[Any]], columns).items():
         values = [column[i] for i in rows]
         found[name] = [strings.place(texts[place]) for place in values] if name in named else values
-    return found
+    return cast(Table, found)
 
 
-def _wrong(findings: Sequence[Data], keys: Collection[str], shown: Collection[str]) -> Iterator[Data]:
+def _wrong(
+    findings: Sequence[WrongData], keys: Collection[str], shown: Collection[str]
+) -> Iterator[WrongData]:
     """The findings of these runs and operations."""
     for one in findings:
         runs = [run for run in one["runs"] if run[0] in keys and run[2].partition("/")[0] in shown]
@@ -188,34 +204,27 @@ def _wrong(findings: Sequence[Data], keys: Collection[str], shown: Collection[st
             yield {**one, "runs": runs, "passes": passes, "cases": max(number for _, number, _ in runs)}
 
 
-def _first(data: Data, moved: Collection[str], rest: Mapping[str, Data]) -> Data:
+def _first(data: PageData, moved: Collection[str], rest: Mapping[str, PageData]) -> PageData:
     """The first page. For runs that moved to other pages, it has their numbers of cases and the page of their cases."""
     strings = Strings()
     texts = data["strings"]
-    runs, cases, counted = [], _Cases(data, strings), dict[tuple[str, ...], int]()
+    runs, cases, counted = list[RunData](), _Cases(data, strings), dict[tuple[str, ...], int]()
     for run in data["runs"]:
-        made = dict(run)
+        made = run.copy()
         if run["key"] not in moved:
             if run["judged"]:
-                made["judged"] = _columns(
-                    run["judged"], range(len(run["judged"]["case"])), JUDGED_TEXTS, texts, strings
-                )
-                made["judged"]["case"] = [cases(case) for case in run["judged"]["case"]]
+                rows = range(len(run["judged"]["case"]))
+                judged = _columns(run["judged"], rows, JUDGED_TEXTS, texts, strings)
+                judged["case"] = [cases(case) for case in judged["case"]]
+                made["judged"] = judged
             if run["timings"]:
                 rows = range(len(run["timings"]["operation"]))
                 made["timings"] = _columns(run["timings"], rows, TIMING_TEXTS, texts, strings)
         else:
-            made |= {
-                "timings": None,
-                "steps": [],
-                "controls": [],
-                "fits": [],
-                "scaling": [],
-                "roofs": [],
-                "factors": [],
-            }
+            made.update(page_times.untimed())
+            made["noise"], made["claims"], made["ceilings"] = run["noise"], run["claims"], run["ceilings"]
             made["moved"] = [
-                [name, [operation["name"] for operation in page["operations"]]]
+                (name, [operation["name"] for operation in page["operations"]])
                 for name, page in rest.items()
                 if run["key"] in _keys(page)
             ]
@@ -235,12 +244,12 @@ def _first(data: Data, moved: Collection[str], rest: Mapping[str, Data]) -> Data
 
 
 def _counted(
-    data: Data,
-    judged: Data,
-    columns: Mapping[str, list[int]],
+    data: PageData,
+    judged: JudgedColumns,
+    columns: CaseColumns,
     known: dict[tuple[str, ...], int],
     strings: Strings,
-) -> dict[str, list[Any]]:
+) -> JudgedColumns:
     """The cases of a run as counts (`n`): one row per operation, mode, level and verdict.
 
     Each row has its own placeholder case, without variant, mesh, dtype and size. `columns` and `known` hold the
@@ -261,9 +270,9 @@ def _counted(
         named = (text["operation"], text["mode"], text["level"])
         if named not in known:
             known[named] = len(columns["operation"])
-            for name in CASE_COLUMNS:
-                columns[name].append(strings.place(text.get(name, "")))
+            for part in CASE_COLUMNS:
+                columns[part].append(strings.place(text.get(part, "")))
         row = {"case": known[named], "verdict": verdict, "n": number} | dict.fromkeys(JUDGED_TEXTS, empty)
         for name, column in made.items():
             column.append(row.get(name))
-    return made
+    return cast(JudgedColumns, made)

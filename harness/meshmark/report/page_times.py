@@ -6,12 +6,22 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, cast
 
 from meshmark.core import statistics
 from meshmark.core.escaping import plain
 from meshmark.core.statistics import Estimate
 from meshmark.records.reading import Records
+from meshmark.report.page_definition import (
+    ControlData,
+    FactorData,
+    FitData,
+    NoiseData,
+    RoofData,
+    StepData,
+    TimedData,
+    TimingColumns,
+)
 from meshmark.report.page_parts import SHOWN_VERDICTS, RecordFile, Strings, format_collectives
 from meshmark.report.rounding import rounded
 from meshmark.timing import derived, factors, orders, rooflines, steps, timing_tables
@@ -29,7 +39,7 @@ TIMED_NUMBERS = (
 SHARES = ("share_of", "bound_by")
 """The ceiling that a share refers to, and the part of the roofline that bounds it."""
 
-ORDERS = {"faster": -1, "not resolved": 0, "slower": 1}
+ORDERS: Mapping[str, Literal[-1, 0, 1]] = {"faster": -1, "not resolved": 0, "slower": 1}
 """What a ratio to manual mode shows after correction over the table; None without a ratio."""
 
 
@@ -38,7 +48,23 @@ def good(row: Mapping[str, Any]) -> bool:
     return row["verdict"] in ("pass", "known") and bool(row.get("verified"))
 
 
-def timed(source: RecordFile, strings: Strings) -> dict[str, Any]:
+def untimed() -> TimedData:
+    """The data of a file without times."""
+    return {
+        "timings": None,
+        "steps": [],
+        "controls": [],
+        "claims": {},
+        "factors": [],
+        "noise": None,
+        "roofs": [],
+        "ceilings": [],
+        "fits": [],
+        "scaling": [],
+    }
+
+
+def timed(source: RecordFile, strings: Strings) -> TimedData:
     """Times by column, controls, noise, ceilings, rooflines, fits and scaling of a file."""
     records, found = source.records, source.cells
     good_cells = by_cell([r for r in records.timings if good(r)])
@@ -63,7 +89,7 @@ def timed(source: RecordFile, strings: Strings) -> dict[str, Any]:
         columns["order"].append(ORDERS.get(row.get("order", "")) if published else None)
         columns["best"].append(int(published and row["best"]))
     return {
-        "timings": columns,
+        "timings": cast(TimingColumns, columns),
         "steps": list(_steps(records)),
         "controls": list(_controls(source.times)),
         "claims": _claims(source.times),
@@ -92,19 +118,24 @@ def timed(source: RecordFile, strings: Strings) -> dict[str, Any]:
     }
 
 
-def _steps(records: Records) -> Iterator[dict[str, Any]]:
+def _steps(records: Records) -> Iterator[StepData]:
     """The decoder steps: tokens/s, MFU, payload by collective, memory."""
     for row in steps.step_rows(records):
-        texts = {name: plain(row[name]) for name in ("step", "where", "mode", "cadence", "peak")}
-        sent = [[plain(kind), rounded(nbytes)] for kind, nbytes in row["sent"].items()]
-        yield (
-            texts
-            | {n: rounded(row[n]) for n in ("seconds", "tokens_per_s", "mfu", "memory")}
-            | {"sent": sent}
-        )
+        yield {
+            "step": plain(row["step"]),
+            "where": plain(row["where"]),
+            "mode": plain(row["mode"]),
+            "cadence": plain(row["cadence"]),
+            "peak": plain(row["peak"]),
+            "seconds": rounded(row["seconds"]),
+            "tokens_per_s": rounded(row["tokens_per_s"]),
+            "mfu": rounded(row["mfu"]),
+            "memory": rounded(row["memory"]),
+            "sent": [(plain(kind), rounded(nbytes)) for kind, nbytes in row["sent"].items()],
+        }
 
 
-def _roofs(records: Records) -> Iterator[dict[str, Any]]:
+def _roofs(records: Records) -> Iterator[RoofData]:
     """The roofs over the timed layers and contractions, one per dtype and precision: FLOP/s and bytes/s with names.
     Each is for one device, except for virtual devices: they share a machine, so theirs is for all together
     (`together`)."""
@@ -127,18 +158,22 @@ def _roofs(records: Records) -> Iterator[dict[str, Any]]:
             }
 
 
-def _controls(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _controls(rows: Iterable[Mapping[str, Any]]) -> Iterator[ControlData]:
     """The control rows: the same program under two names, timed in the same rounds."""
     for row in rows:
         if row["mode"] == timing_tables.CONTROL and row.get("ratio") is not None and good(row):
-            figures = {
-                name: rounded(row.get(name)) for name in ("ratio", "ratio_low", "ratio_high", "processes")
+            yield {
+                "case": plain(row["case"]),
+                "cadence": plain(row["cadence"]),
+                "ratio": rounded(row.get("ratio")),
+                "ratio_low": rounded(row.get("ratio_low")),
+                "ratio_high": rounded(row.get("ratio_high")),
+                "processes": rounded(row.get("processes")),
+                "order": ORDERS.get(row.get("order", "")),
             }
-            order = {"order": ORDERS.get(row.get("order", ""))}
-            yield {"case": plain(row["case"]), "cadence": plain(row["cadence"])} | figures | order
 
 
-def _claims(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def _claims(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[int, int, str]]:
     """By cadence: the number of ratios in its table, the number of processes from which an order can be claimed, and
     why none is claimed all the same ("" if there is no such reason)."""
     ratios: dict[str, list[str]] = defaultdict(list)
@@ -146,7 +181,7 @@ def _claims(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
         if "order" in row:
             ratios[row["cadence"]].append(row["doubt"])
     return {
-        cadence: [len(each), orders.needed(len(each)), plain(each[0])] for cadence, each in ratios.items()
+        cadence: (len(each), orders.needed(len(each)), plain(each[0])) for cadence, each in ratios.items()
     }
 
 
@@ -163,7 +198,7 @@ GROUPS: tuple[Callable[[str], tuple[str, str, str]], ...] = (
 """The groups of cells whose factors are shown: by operation, mesh and size; "" means any."""
 
 
-def _factors(source: RecordFile) -> Iterator[dict[str, Any]]:
+def _factors(source: RecordFile) -> Iterator[FactorData]:
     """The factor of each mode relative to manual mode, as a median over cells: over all cells, per operation, and per
     operation at one mesh and size. Without an interval, only the entry for all cells is given, with None and the number
     of processes. None is also given if the table's intervals are in doubt; `doubt` says why."""
@@ -174,19 +209,23 @@ def _factors(source: RecordFile) -> Iterator[dict[str, Any]]:
             doubt = str(claims.get(found.cadence, (0, 0, ""))[2]) if found.known else ""
             sure = found.known and not doubt
             if sure or group is GROUPS[0]:
-                known = (found.value.value, found.value.low, found.value.high) if sure else (None,) * 3
+                operation, mesh, size = map(plain, found.group)
                 yield {
-                    **dict(zip(("operation", "mesh", "size"), map(plain, found.group), strict=True)),
+                    "operation": operation,
+                    "mesh": mesh,
+                    "size": size,
                     "mode": plain(found.mode),
                     "cadence": plain(found.cadence),
                     "cells": found.cells,
                     "processes": found.processes,
                     "doubt": doubt,
-                    **dict(zip(("value", "low", "high"), map(rounded, known), strict=True)),
+                    "value": rounded(found.value.value) if sure else None,
+                    "low": rounded(found.value.low) if sure else None,
+                    "high": rounded(found.value.high) if sure else None,
                 }
 
 
-def _noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _noise(rows: Sequence[Mapping[str, Any]]) -> NoiseData:
     """The median half width of the intervals as a share of the time, and the ratio of the slowest process to the
     fastest."""
     widths, apart = [], []
@@ -202,14 +241,18 @@ def _noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _fits(cells: Cells) -> Iterator[dict[str, Any]]:
+def _fits(cells: Cells) -> Iterator[FitData]:
     """The fit t = alpha + S / beta of each sweep over message sizes, with the ends of the intervals (None for one
     run)."""
     for fit in derived.fits(cells):
         operation, variant, _, mesh, dtype = map(plain, fit.cell.split("/"))
         yield {
-            **{"operation": operation, "variant": variant, "mesh": mesh, "dtype": dtype},
-            **{"mode": plain(fit.mode), "cadence": plain(fit.cadence)},
+            "operation": operation,
+            "variant": variant,
+            "mesh": mesh,
+            "dtype": dtype,
+            "mode": plain(fit.mode),
+            "cadence": plain(fit.cadence),
             "points": fit.points,
             "alpha": rounded(fit.alpha.value),
             "beta": rounded(fit.beta.value),

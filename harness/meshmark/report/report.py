@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict, cast
 
 from meshmark import __version__
 from meshmark.core import files
@@ -29,6 +29,8 @@ from meshmark.core.escaping import plain
 from meshmark.core.statistics import Estimate
 from meshmark.operations.base import MODES
 from meshmark.records import closing, reading, results, run_line
+from meshmark.records.checking import check_of
+from meshmark.records.fields import Field
 from meshmark.records.reading import MOST_BYTES, RecordError
 from meshmark.report import (
     context_data,
@@ -48,6 +50,18 @@ LIBRARIES = ("bokeh", "jax", "jinja2", "numpy", "pandas", "scipy", "tabulate")
 """The libraries that affect the bytes, in addition to the suite and Python's minor version."""
 
 PAGE, MANIFEST = "index.html", "report.json"
+
+
+class ReportManifest(TypedDict):
+    """report.json: what a report was made of, and the hash of each of its files."""
+
+    suite: Annotated[str, Field("The version of Meshmark.")]
+    made_with: Annotated[dict[str, str], Field("The versions of the libraries that affect the bytes.")]
+    sources: Annotated[dict[str, str], Field("SHA-256 by record file.")]
+    files: Annotated[dict[str, str], Field("SHA-256 by file of the report.")]
+
+
+_CHECK = check_of(ReportManifest)
 
 
 class ReportError(BadInput, RuntimeError):
@@ -175,7 +189,7 @@ def make_report(
         "timings.csv": timings_csv(sources),
         "tables.tex": "\n".join(latex.tables(data, most)),
     }
-    manifest = {
+    manifest: ReportManifest = {
         "suite": __version__,
         "made_with": libraries(),
         "sources": {s.name: s.sha256 for s in sources} | shown_beside.files,
@@ -203,7 +217,7 @@ def write_pages(texts: Mapping[str, str], directory: Path) -> list[Path]:
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name in _pages_of(read_text(directory / MANIFEST)) - texts.keys():
+        for name in _pages_of(read_manifest(read_text(directory / MANIFEST))) - texts.keys():
             (directory / name).unlink(missing_ok=True)
         for name, text in texts.items():
             (directory / name).write_bytes(text.encode())
@@ -212,13 +226,18 @@ def write_pages(texts: Mapping[str, str], directory: Path) -> list[Path]:
     return [directory / name for name in texts]
 
 
-def _pages_of(manifest: str | None) -> set[str]:
-    """The pages of single machines that a manifest lists."""
+def read_manifest(text: str | None) -> ReportManifest | None:
+    """The manifest of a report; None for any other text."""
     try:
-        names = list(json.loads(manifest or "{}").get("files", ()))
-    except (ValueError, AttributeError, TypeError):
-        return set()
-    return {name for name in names if isinstance(name, str) and page_site.is_part(name)}
+        found = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return None
+    return None if _CHECK(found) else cast(ReportManifest, found)
+
+
+def _pages_of(manifest: ReportManifest | None) -> set[str]:
+    """The pages of single machines that a manifest lists."""
+    return {name for name in manifest["files"] if page_site.is_part(name)} if manifest else set()
 
 
 def read_text(path: Path) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 
 from meshmark.core.escaping import plain
 from meshmark.report import page, tables
-from meshmark.report.report import MANIFEST, ReportError, libraries, read_text
+from meshmark.report.report import MANIFEST, ReportError, libraries, read_manifest, read_text
 
 CLOSE = 1e-3
 """Two figures that other libraries may have rounded count as equal up to this relative difference."""
@@ -38,13 +37,12 @@ def check_report(texts: Mapping[str, str], directory: Path) -> CheckResult:
     manifest = there[MANIFEST]
     if manifest is None:
         raise ReportError(f"{directory} holds no report ({MANIFEST}): make one with `meshmark report`")
-    try:
-        with_ = dict(json.loads(manifest)["made_with"])
-    except (ValueError, KeyError, TypeError):
+    made = read_manifest(manifest)
+    if made is None:
         raise ReportError(
             f"{directory / MANIFEST} is not a manifest of `meshmark report`: make the report again"
-        ) from None
-    here = libraries()
+        )
+    here, with_ = libraries(), made["made_with"]
     others = [
         f"{name} {here[name]}, made with {plain(with_.get(name))}"
         for name in here
