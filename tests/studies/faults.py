@@ -62,6 +62,7 @@ def load_families() -> None:
         "several_leaves",
         "lengths",
         "given_options",
+        "kept_things",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

@@ -45,7 +45,7 @@ MODULES = (jax.lax, jax.numpy, jax.nn)
 
 def changed(seen: np.ndarray) -> np.ndarray:
     """A copy with another last element: a bool flipped, an integer's lowest bit, a float by at least one."""
-    out = np.array(seen)
+    out = np.array(seen, order="C")  # a layout may give another order, whose flat view is a copy
     if not out.size:
         return out
     flat = out.reshape(-1)

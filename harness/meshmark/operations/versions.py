@@ -42,7 +42,7 @@ from meshmark.operations.programs.found.base import nonzero
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 32
+TABLE_VERSION = 33
 """The version of the table that the code describes. Run lines name it as `table`."""
 
 
@@ -194,6 +194,10 @@ def _matrices(argument: Argument) -> int:
 
 
 CHANGES: dict[int, TableChange] = {
+    33: TableChange(
+        "small rules of calls that JAX must refuse, by the lines of JAX that no case executed, and of options, layouts,"
+        " types and places that a call keeps in batches and second uses"
+    ),
     32: TableChange(
         "small rules of narrow and wide types, callbacks, donated arrays, references, values that all devices share and"
         " options beside a place"

@@ -19,6 +19,9 @@ from meshmark.operations.programs.small_rules.alike import RULES_OF_SHARED_VALUE
 from meshmark.operations.programs.small_rules.arrays import RULES_OF_ARRAYS
 from meshmark.operations.programs.small_rules.asked import RULES_OF_WHAT_IS_ASKED
 from meshmark.operations.programs.small_rules.axes import RULES_OF_AXES
+from meshmark.operations.programs.small_rules.bad_calls import RULES_OF_BAD_CALLS
+from meshmark.operations.programs.small_rules.bad_shapes import RULES_OF_BAD_SHAPES
+from meshmark.operations.programs.small_rules.batched import RULES_OF_BATCHED_CALLS
 from meshmark.operations.programs.small_rules.batches import RULES_OF_BATCHES
 from meshmark.operations.programs.small_rules.blocks import RULES_OF_BLOCKS
 from meshmark.operations.programs.small_rules.calls import RULES_OF_CALLS
@@ -30,6 +33,7 @@ from meshmark.operations.programs.small_rules.functions import RULES_OF_FUNCTION
 from meshmark.operations.programs.small_rules.given import RULES_OF_WHAT_IS_GIVEN
 from meshmark.operations.programs.small_rules.groups import RULES_OF_GROUPS
 from meshmark.operations.programs.small_rules.hosts import RULES_OF_HOSTS
+from meshmark.operations.programs.small_rules.kept import RULES_OF_WHAT_IS_KEPT
 from meshmark.operations.programs.small_rules.lengths import RULES_OF_LENGTH
 from meshmark.operations.programs.small_rules.loops import RULES_OF_LOOPS
 from meshmark.operations.programs.small_rules.making import RULES_OF_MAKING
@@ -49,6 +53,7 @@ from meshmark.operations.programs.small_rules.puts import RULES_OF_PUTS
 from meshmark.operations.programs.small_rules.refusal import RULES_OF_REFUSAL
 from meshmark.operations.programs.small_rules.regions import RULES_OF_REGIONS
 from meshmark.operations.programs.small_rules.results import RULES_OF_RESULTS
+from meshmark.operations.programs.small_rules.reuse import RULES_OF_REUSE
 from meshmark.operations.programs.small_rules.several import RULES_OF_SEVERAL
 from meshmark.operations.programs.small_rules.sizes import RULES_OF_SIZES
 from meshmark.operations.programs.small_rules.slopes import RULES_OF_SLOPES
@@ -107,6 +112,11 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_SHARED_VALUES,
     **RULES_OF_WIDE_NUMBERS,
     **RULES_OF_WHAT_IS_GIVEN,
+    **RULES_OF_BAD_CALLS,
+    **RULES_OF_BAD_SHAPES,
+    **RULES_OF_WHAT_IS_KEPT,
+    **RULES_OF_REUSE,
+    **RULES_OF_BATCHED_CALLS,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
