@@ -148,9 +148,15 @@ def _contexts_after_errors(line, grid):
     }
 
     def state() -> dict[str, Any]:
-        names = ("jax_enable_x64", "jax_default_matmul_precision", "jax_debug_nans", "jax_disable_jit")
-        kept = {name: getattr(jax.config, name) for name in (*names, "jax_numpy_dtype_promotion")}
-        return {"mesh": jax.sharding.get_abstract_mesh(), "leaks": jax.config.jax_check_tracer_leaks} | kept
+        names = (
+            "enable_x64",
+            "default_matmul_precision",
+            "debug_nans",
+            "disable_jit",
+            "numpy_dtype_promotion",
+        )
+        settings = {name: getattr(jax.config, f"jax_{name}") for name in (*names, "check_tracer_leaks")}
+        return {"mesh": jax.sharding.get_abstract_mesh()} | settings
 
     with ThreadPoolExecutor(1) as thread:
         old = thread.submit(state).result()
