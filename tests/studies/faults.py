@@ -63,6 +63,7 @@ def load_families() -> None:
         "lengths",
         "given_options",
         "kept_things",
+        "seldom_rules",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

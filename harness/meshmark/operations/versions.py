@@ -42,7 +42,7 @@ from meshmark.operations.programs.found.base import nonzero
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 33
+TABLE_VERSION = 34
 """The version of the table that the code describes. Run lines name it as `table`."""
 
 
@@ -194,6 +194,9 @@ def _matrices(argument: Argument) -> int:
 
 
 CHANGES: dict[int, TableChange] = {
+    34: TableChange(
+        "small rules of seldom batches and derivatives, of moves between memories, and of slopes far from zero"
+    ),
     33: TableChange(
         "small rules of calls that JAX must refuse, by the lines of JAX that no case executed, and of options, layouts,"
         " types and places that a call keeps in batches and second uses"

@@ -29,6 +29,7 @@ from meshmark.operations.programs.small_rules.comparing import line_and_grid
 from meshmark.operations.programs.small_rules.conditions import RULES_OF_CONDITIONS
 from meshmark.operations.programs.small_rules.corners import RULES_OF_CORNERS
 from meshmark.operations.programs.small_rules.derivatives import RULES_OF_DERIVATIVES
+from meshmark.operations.programs.small_rules.far import RULES_OF_WHAT_IS_FAR
 from meshmark.operations.programs.small_rules.functions import RULES_OF_FUNCTIONS
 from meshmark.operations.programs.small_rules.given import RULES_OF_WHAT_IS_GIVEN
 from meshmark.operations.programs.small_rules.groups import RULES_OF_GROUPS
@@ -54,6 +55,7 @@ from meshmark.operations.programs.small_rules.refusal import RULES_OF_REFUSAL
 from meshmark.operations.programs.small_rules.regions import RULES_OF_REGIONS
 from meshmark.operations.programs.small_rules.results import RULES_OF_RESULTS
 from meshmark.operations.programs.small_rules.reuse import RULES_OF_REUSE
+from meshmark.operations.programs.small_rules.seldom import RULES_SELDOM_USED
 from meshmark.operations.programs.small_rules.several import RULES_OF_SEVERAL
 from meshmark.operations.programs.small_rules.sizes import RULES_OF_SIZES
 from meshmark.operations.programs.small_rules.slopes import RULES_OF_SLOPES
@@ -117,6 +119,8 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_WHAT_IS_KEPT,
     **RULES_OF_REUSE,
     **RULES_OF_BATCHED_CALLS,
+    **RULES_SELDOM_USED,
+    **RULES_OF_WHAT_IS_FAR,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
