@@ -112,11 +112,8 @@ def _slopes_of_far_numbers(line, grid):
     exact = host.astype(np.float64)
     size, sign = np.abs(exact), np.sign(exact)
     calls: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
-        "arcsinh": (jnp.arcsinh, 1 / np.hypot(exact, 1)),
-        "arccosh": (lambda v: jnp.arccosh(jnp.abs(v) + 2), sign / np.sqrt(size + 1) / np.sqrt(size + 3)),
         "arctan": (jnp.arctan, 1 / (1 + exact * exact)),
         "arctan2": (lambda v: jnp.arctan2(v, 1.0), 1 / (1 + exact * exact)),
-        "hypot": (lambda v: jnp.hypot(v, v), sign * np.sqrt(2)),
         "log1p": (lambda v: jnp.log1p(jnp.abs(v)), sign / (1 + size)),
         "log": (lambda v: jnp.log(jnp.abs(v)), 1 / exact),
         "sqrt": (lambda v: jnp.sqrt(jnp.abs(v)), sign * 0.5 / np.sqrt(size)),
@@ -125,9 +122,14 @@ def _slopes_of_far_numbers(line, grid):
         "softplus": (jax.nn.softplus, 1 / (1 + np.exp(np.clip(-exact, -700, 700)))),
         "log_sigmoid": (jax.nn.log_sigmoid, 1 / (1 + np.exp(np.clip(exact, -700, 700)))),
         "logsumexp": (lambda v: jax.nn.logsumexp(jnp.stack([v, v]), 0), np.ones_like(exact)),
+        # Older releases break these, so they come last.
+        "arcsinh": (jnp.arcsinh, 1 / np.hypot(exact, 1)),
+        "arccosh": (lambda v: jnp.arccosh(jnp.abs(v) + 2), sign / np.sqrt(size + 1) / np.sqrt(size + 3)),
+        "hypot": (lambda v: jnp.hypot(v, v), sign * np.sqrt(2)),
     }
     for name, (call, right) in calls.items():
         found = np.asarray(jax.jit(jax.grad(lambda v, call=call: call(v).sum()))(x)).astype(np.float64)
+        # A few roundings cost less than 1e-4. An overflow costs everything, and subnormals may be flushed.
         near = np.isclose(found, right, rtol=1e-4, atol=2 * np.finfo(np.float32).tiny)
         known = near | (np.abs(right) > np.finfo(np.float32).max)
         first = int(np.argmin(known))
@@ -137,44 +139,47 @@ def _slopes_of_far_numbers(line, grid):
 
 def _slopes_of_equal_exponents(line, grid):
     """The slopes of logaddexp by two equal numbers: a half each, however large they are."""
-    for dtype, numbers in (
-        (np.float32, (1.0, 100.0, 1e4, 1e8, -1e8, 1e30)),
-        (jnp.bfloat16, (1.0, 16.0, 256.0, -1000.0)),
-        (np.float16, (1.0, 16.0, 2048.0, -4096.0)),
-    ):
-        host = np.tile(np.array(numbers), line.size).astype(dtype)
-        x = placed(line, host, "d")
-        for name, call in (("logaddexp", jnp.logaddexp), ("logaddexp2", jnp.logaddexp2)):
-            both = jax.jit(jax.grad(lambda a, b, call=call: call(a, b).astype(np.float32).sum(), (0, 1)))(
-                x, x
-            )
-            for found in both:
-                seen = np.asarray(found).astype(np.float32)
-                what = f"the slope of {name} of equal {np.dtype(dtype).name} {numbers} is {seen.tolist()}"
-                wrong(not (np.abs(seen - 0.5) < 0.25).all(), what[:400])
+    near = ((np.float32, (1.0, 100.0, 1e4)), (jnp.bfloat16, (1.0, 16.0)), (np.float16, (1.0, 16.0, 256.0)))
+    far = ((np.float32, (1e8, -1e8, 1e30)), (jnp.bfloat16, (256.0, -1000.0)), (np.float16, (2048.0, -4096.0)))
+    for numbers in (
+        near,
+        far,
+    ):  # the far ones last, since JAX breaks them: the near ones are judged all the same
+        for name, call in (("logaddexp2", jnp.logaddexp2), ("logaddexp", jnp.logaddexp)):
+            for dtype, values in numbers:
+                x = placed(line, np.tile(np.array(values), line.size).astype(dtype), "d")
+                both = jax.jit(jax.grad(lambda a, b, call=call: call(a, b).astype(np.float32).sum(), (0, 1)))(
+                    x, x
+                )
+                for found in both:
+                    seen = np.asarray(found).astype(np.float32)
+                    what = f"the slope of {name} of equal {np.dtype(dtype).name} {values} is"
+                    wrong(not (np.abs(seen - 0.5) < 0.25).all(), f"{what} {seen[: len(values)].tolist()}")
 
 
 def _slopes_of_far_activations(line, grid):
     """The slopes of activations far from zero in float16 and bfloat16: one or zero, and no NaN."""
-    for dtype in (np.float16, jnp.bfloat16):
-        host = np.tile(np.array([50.0, 200.0, 300.0, 1000.0, -50.0, -300.0, -1000.0]), line.size).astype(
-            dtype
-        )
-        x = placed(line, host, "d")
-        above = (host > 0).astype(np.float32)
-        calls: dict[str, Callable[[Any], Any]] = {
-            "gelu": jax.nn.gelu,
-            "gelu, exact": lambda v: jax.nn.gelu(v, approximate=False),
-            "silu": jax.nn.silu,
-            "softplus": jax.nn.softplus,
-            "relu": jax.nn.relu,
-            "elu": jax.nn.elu,
-            "mish": jax.nn.mish,
-        }
-        for name, call in calls.items():
-            found = jax.jit(jax.grad(lambda v, call=call: call(v).astype(np.float32).sum()))(x)
-            what = f"the slope of {name} at {np.dtype(dtype).name} {host[:7].tolist()}"
-            expect(np.abs(np.asarray(found).astype(np.float32)), above, what)
+    calls: dict[str, Callable[[Any], Any]] = {
+        "gelu, exact": lambda v: jax.nn.gelu(v, approximate=False),
+        "silu": jax.nn.silu,
+        "softplus": jax.nn.softplus,
+        "relu": jax.nn.relu,
+        "elu": jax.nn.elu,
+        "mish": jax.nn.mish,
+        "gelu": jax.nn.gelu,  # the last one, since JAX breaks it: the others are judged all the same
+    }
+    for name, call in calls.items():
+        for dtype in (jnp.bfloat16, np.float16):
+            host = np.tile(np.array([50.0, 200.0, 300.0, 1000.0, -50.0, -300.0, -1000.0]), line.size).astype(
+                dtype
+            )
+            slope = jax.jit(jax.grad(lambda v, call=call: call(v).astype(np.float32).sum()))
+            found = np.asarray(slope(placed(line, host, "d"))).astype(np.float32)
+            right = (host > 0).astype(np.float32)  # what is left of the exponential at -50 is less than 1e-19
+            what = (
+                f"the slope of {name} at {np.dtype(dtype).name} {host[:7].tolist()} is {found[:7].tolist()}"
+            )
+            wrong(not (np.abs(found - right) < 1e-3).all(), what)
 
 
 RULES_OF_WHAT_IS_FAR: dict[str, Callable[..., None]] = {
