@@ -18,6 +18,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from meshmark.records import results
 from meshmark.records.definition import LINES
 from meshmark.records.fields import entries, last, taken_apart
+from meshmark.records.product_definition import ProductData
 from tests.audit.bundles import Change, Files, Honest, Line
 
 Path = tuple[Any, ...]
@@ -339,7 +340,7 @@ UNTOUCHED = ("schema", "kind")
 def of_product(one: Honest) -> Iterator[Falsehood]:
     """Every false value of a field of product.yaml."""
     told = {"level": "L9", "contact": "https://example.org/x", "marks": ["other: x"], "title": "Eight TPUs"}
-    for name in (*results.FIELDS, "notes", "marks"):
+    for name in ProductData.__annotations__:
         value = one.product.get(name)
         found = [*others(f"product.{name}", value, []), ("absent", ABSENT)] if value is not None else []
         found += [("added", told[name])] if value is None and name in told else []

@@ -6,8 +6,11 @@ import gzip
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from meshmark.records import results, writing
+from meshmark.records.fields import Field, entries, last, taken_apart
+from meshmark.records.product_definition import ProductData
 from meshmark.records.reading import RecordError, read_records
 from meshmark.records.results import (
     ResultError,
@@ -17,7 +20,9 @@ from meshmark.records.results import (
     parse_product,
     product_text,
 )
+from meshmark.records.schema.describing import describe_object
 from meshmark.records.writing import Writer
+from tests.checkout import ROOT
 from tests.submissions import judged, run_line, write
 
 PRODUCT = {"name": "cpu-8", "by": "someone", "command": "python -m pytest conformance"}
@@ -191,3 +196,34 @@ SHOWN = st.characters(
 def test_what_is_written_is_read(text):
     product = PRODUCT | {"title": text, "notes": [{"about": "peak", "text": text}], "marks": [text]}
     assert parse_product(results.product_text(product).encode(), "p") == product
+
+
+# The definition -----------------------------------------------------------------------------------------------------
+
+
+def test_published_products_follow_the_definition():
+    whole = Draft202012Validator(describe_object(ProductData, {}, (Field(closed=True),)))
+    published = find_products(ROOT / "results")
+    assert published and all(whole.is_valid(product.product) for product in published)
+    assert not whole.is_valid(published[0].product | {"level": "gold"})
+
+
+def test_every_limit_of_a_text_is_a_check():
+    for entry in entries(ProductData):
+        plain, fields = taken_apart(entry.type)
+        if plain is str:
+            longest = last(fields, "most")
+            wrong = {"a" * (longest + 1): f"at most {longest} characters"}
+            if last(fields, "pattern"):
+                wrong["?"] = results.MENDS[entry.name]
+            for text, message in wrong.items():
+                [problem] = results.problems_of_product(PRODUCT | {entry.name: text})
+                assert f"`{entry.name}`" in problem and message in problem
+            lacking = {name: text for name, text in PRODUCT.items() if name != entry.name}
+            assert bool(list(results.problems_of_product(lacking))) is entry.required
+
+
+def test_the_documents_name_every_field():
+    lines = (ROOT / "docs/submitting.md").read_text(encoding="utf-8").splitlines()
+    [row] = [line for line in lines if line.startswith("| `product.yaml` |")]
+    assert [entry.name for entry in entries(ProductData) if f"`{entry.name}`" not in row] == []

@@ -14,7 +14,7 @@ from meshmark.core.terminal import note, show
 from meshmark.levels.expectations import Expectations
 from meshmark.publish import submit
 from meshmark.publish.submit import BundleRefused, SubmitError, Wanted
-from meshmark.records import results
+from meshmark.records.product_definition import ABOUT, NoteData
 
 SHOWN = 100
 """The most complaints that are printed."""
@@ -49,7 +49,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     )
     add.add_argument(
         "--note", action="append", default=[], metavar="ABOUT=TEXT",
-        help=f"a note about {', '.join(results.ABOUT)}; peak explains a rate above the published one",
+        help=f"a note about {', '.join(ABOUT)}; peak explains a rate above the published one",
     )  # fmt: skip
     add.add_argument(
         "--mark",
@@ -75,13 +75,12 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument("--archive", action="store_true", help="also write a .tar.gz of it")
 
 
-def about(text: str) -> dict[str, str]:
+def about(text: str) -> NoteData:
     """about=text of a note; BadInput for anything else."""
-    what, equals, said = text.partition("=")
-    if not equals or what not in results.ABOUT or not said.strip():
-        raise BadInput(
-            f"--note: {text[:60]!a} is not a note: write ABOUT=TEXT, about {', '.join(results.ABOUT)}"
-        )
+    named, equals, said = text.partition("=")
+    what = next((one for one in ABOUT if one == named), None)
+    if not equals or what is None or not said.strip():
+        raise BadInput(f"--note: {text[:60]!a} is not a note: write ABOUT=TEXT, about {', '.join(ABOUT)}")
     return {"about": what, "text": said}
 
 

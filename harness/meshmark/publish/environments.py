@@ -6,13 +6,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from packaging.version import InvalidVersion, Version
 
 from meshmark.devices import chips, installed, surroundings
 from meshmark.publish.review import AS_WRITTEN
 from meshmark.records import run_line
+from meshmark.records.product_definition import ProductData
 from meshmark.records.run_definition import RunFacts, RunLine, Versions
 
 OLDEST_PYTHON = {"0.10": Version("3.11"), "0.11": Version("3.12")}
@@ -114,7 +115,7 @@ def find_impossible_facts(facts: RunFacts, marked: bool = False) -> Iterator[str
     yield from _of_versions(facts["versions"])
 
 
-SAID = ("name", "title", "hardware")
+SAID: tuple[Literal["name", "title", "hardware"], ...] = ("name", "title", "hardware")
 """The texts of product.yaml that say what the product is. Every page has them as headings, or beside the devices."""
 
 
@@ -124,12 +125,12 @@ _COUNTED = re.compile(
 """Matches the kind and the number of devices in a product's name: v5e-8, or v5e-2x4 over two processes."""
 
 
-def _find_other_numbers(product: Mapping[str, Any], runs: Mapping[str, RunLine]) -> Iterator[str]:
+def _find_other_numbers(product: ProductData, runs: Mapping[str, RunLine]) -> Iterator[str]:
     """Yields where the product's name says another number of devices than its records have. Makers of TPUs count two
     cores for a device."""
     facts = next(iter(runs.values()))["facts"]
     number, over = facts["num_devices"], run_line.processes(facts)
-    for match in _COUNTED.finditer(str(product.get("name", ""))):
+    for match in _COUNTED.finditer(product["name"]):
         said = [int(part) for part in match[2].split("x")]
         right = math.prod(said) in ((number, 2 * number) if facts["backend"] == "tpu" else (number,))
         if not right or (match[1] == "cpu" and len(said) > 1 and said[0] != over):
@@ -139,7 +140,7 @@ def _find_other_numbers(product: Mapping[str, Any], runs: Mapping[str, RunLine])
             yield f"`name` says {match[0]}, and the records are of {there}: name what ran"
 
 
-def find_chips_without_run(product: Mapping[str, Any], runs: Mapping[str, RunLine]) -> Iterator[str]:
+def find_chips_without_run(product: ProductData, runs: Mapping[str, RunLine]) -> Iterator[str]:
     """Yields a chip that the words of product.yaml name and that no run has. It does not check topologies, on which
     nothing ran, or words that name no known chip."""
     if any(run["facts"].get("topology") for run in runs.values()):
@@ -149,7 +150,7 @@ def find_chips_without_run(product: Mapping[str, Any], runs: Mapping[str, RunLin
     there = {chip.name for kind in kinds if (chip := chips.chip_of(kind))}.union(*map(chips.named_in, kinds))
     kind = next(iter(runs.values()))["facts"]["device_kind"]
     for what in SAID:
-        if named := chips.named_in(str(product.get(what, ""))) - there:
+        if named := chips.named_in(product.get(what, "")) - there:
             told = f"`{what}` names {', '.join(sorted(named))}"
             yield f"{told}, and the records are of {kind[:40]!a}: name what ran"
 

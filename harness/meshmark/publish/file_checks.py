@@ -27,6 +27,7 @@ from meshmark.publish.definition import FileEntry, Manifest
 from meshmark.publish.review import AS_WRITTEN, Entry, Review
 from meshmark.records import results, run_line
 from meshmark.records.checking import check_of
+from meshmark.records.product_definition import ProductData
 from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT, RECORDS, ResultError
 from meshmark.records.run_definition import RunLine
 
@@ -103,17 +104,18 @@ def check_signature(bundle: Bundle, signers: Path | None, review: Review) -> Non
         review.complain(signatures.FILE, wrong)
 
 
-def read_product(bundle: Bundle, review: Review) -> dict[str, Any]:
-    """product.yaml, with notes and marks; {} if it can't be used."""
+def read_product(bundle: Bundle, review: Review) -> ProductData:
+    """product.yaml. If it can't be used, one that says nothing."""
+    nothing: ProductData = {"name": "", "by": "", "command": "", "notes": [], "marks": []}
     file = bundle.files.get(PRODUCT)
     if file is None:
         review.complain(PRODUCT, "missing: it says who and what, see docs/submitting.md")
-        return {"notes": [], "marks": []}
+        return nothing
     try:
         found = results.parse_product(file.data, PRODUCT)
     except ResultError as error:
         review.complain(PRODUCT, str(error).removeprefix(f"{PRODUCT}: "))
-        return {"notes": [], "marks": []}
+        return nothing
     if found["name"] != bundle.name:
         review.complain(PRODUCT, f"`name` is {found['name']!a} in directory {bundle.name!a}: make them one")
     for mark in found["marks"]:
@@ -126,7 +128,7 @@ def read_product(bundle: Bundle, review: Review) -> dict[str, Any]:
 
 
 def check_runs(
-    bundle: Bundle, files: Mapping[str, Sequence[Entry]], product: Mapping[str, Any], review: Review
+    bundle: Bundle, files: Mapping[str, Sequence[Entry]], product: ProductData, review: Review
 ) -> dict[str, RunLine]:
     """The run lines by id, with their suite, release and devices checked."""
     runs: dict[str, RunLine] = {}

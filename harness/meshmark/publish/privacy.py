@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from meshmark.publish import logs, publishable
 from meshmark.publish.bundles import Bundle, Room
 from meshmark.publish.review import Entry, Review
+from meshmark.records.product_definition import ProductData
 from meshmark.records.results import PRODUCT
 
 NAMED = 0b11110
@@ -23,7 +23,7 @@ LONGEST_TEXT = 20_000
 def check_privacy(
     bundle: Bundle,
     files: Mapping[str, Sequence[Entry]],
-    product: Mapping[str, Any],
+    product: ProductData,
     room: Room,
     review: Review,
 ) -> None:
@@ -56,9 +56,9 @@ def check_privacy(
             review.complain(
                 name, "its packed head holds a name or a comment: submit again, which packs it without"
             )
-    contact = str(product.get("contact", ""))
+    contact = product.get("contact", "")
     keep = {contact, *re.findall(r"[^\s<>(),;]+@[^\s<>(),;]+", contact)}
-    for where, text in publishable.strings(dict(product)):
+    for where, text in publishable.strings(product):
         for what, hit in publishable.find_private_text(text, versions, keep):
             review.complain(
                 PRODUCT, f"{where[:60]!a} holds {what}: {hit!a}: take it out (a contact goes into `contact`)"

@@ -49,6 +49,7 @@ from meshmark.publish.review import Entry, Review
 from meshmark.publish.workload import MOST_WORK
 from meshmark.records import results, run_line, sealing, writing
 from meshmark.records.definition import KINDS
+from meshmark.records.product_definition import NoteData, ProductData
 from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT
 from meshmark.records.run_definition import RunFacts, RunLine
 
@@ -112,7 +113,7 @@ class Wanted:
     hardware: str = ""
     level: str | None = None
     """The claimed level: "" for none, None for the highest level that is met."""
-    notes: Sequence[Mapping[str, str]] = ()
+    notes: Sequence[NoteData] = ()
     mark: bool = False
     """Whether to mark a dirty suite or an unmet level instead of refusing it."""
     logs: Sequence[Path] = ()
@@ -331,7 +332,7 @@ def _product(
     statement: Statement,
     facts: RunFacts,
     lacking: list[str],
-) -> dict[str, Any]:
+) -> ProductData:
     """The content of product.yaml, with its marks. `lacking` collects the marks that are missing."""
     refused: list[str] = []
     marks: list[str] = []
@@ -382,11 +383,11 @@ def _said(
     level: str = "",
     marks: Sequence[str] = (),
     wrong: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> ProductData:
     """The fields of product.yaml. SubmitError lists `wrong`, fields with private text, and fields that are not one
     line."""
     keep = {wanted.contact, *wanted.contact.replace("<", " ").replace(">", " ").split()}
-    product = {
+    product: ProductData = {
         "name": wanted.name,
         "title": wanted.title,
         "by": wanted.by,
@@ -394,7 +395,7 @@ def _said(
         "hardware": wanted.hardware,
         "command": command,
         "level": level,
-        "notes": [dict(note) for note in wanted.notes],
+        "notes": [note.copy() for note in wanted.notes],
         "marks": list(marks),
     }
     wrong = list(wrong)
@@ -405,8 +406,7 @@ def _said(
             wrong.append(f"{name} holds {what} ({hit!a}), which is not published: leave it out")
     if wrong := [*wrong, *results.problems_of_product(shown)]:
         raise SubmitError(wrong)
-    checked = results.checked_product(shown)
-    return {k: v for k, v in checked.items() if v != []}
+    return results.checked_product(shown)
 
 
 def commands(files: Mapping[str, Sequence[Entry]]) -> list[str]:

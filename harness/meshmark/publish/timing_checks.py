@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from meshmark.levels.expectations import Expectations
 from meshmark.publish import (
@@ -22,11 +21,12 @@ from meshmark.publish.against_table import Lookup
 from meshmark.publish.review import AS_WRITTEN, Entry, Review, TimingEntry
 from meshmark.records import run_line
 from meshmark.records.definition import CeilingLine
+from meshmark.records.product_definition import ProductData
 from meshmark.records.run_definition import RunFacts, RunLine
 
 
 def check_timings(
-    name: str, lines: Sequence[Entry], runs: Mapping[str, RunLine], product: Mapping[str, Any],
+    name: str, lines: Sequence[Entry], runs: Mapping[str, RunLine], product: ProductData,
     expected: Expectations, review: Review,
 ) -> None:  # fmt: skip
     """Check the timing, ceiling and comparison lines: plausible, and with the cost of the table."""

@@ -40,6 +40,7 @@ from meshmark.publish.definition import Challenge, Manifest
 from meshmark.publish.lines import as_records, entries
 from meshmark.publish.review import Entry, Review
 from meshmark.publish.workload import Workload
+from meshmark.records.product_definition import ProductData
 from meshmark.records.results import MANIFEST, PRODUCT, RECORDS
 
 STALE = "old must-pass list"
@@ -131,7 +132,7 @@ def find_differing(said: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]
 def _statement(
     files: Mapping[str, Sequence[Entry]],
     manifest: Manifest | None,
-    product: Mapping[str, Any],
+    product: ProductData,
     review: Review,
 ) -> None:
     """Recompute the level statement; the claimed level must be met."""

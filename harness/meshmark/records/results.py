@@ -3,7 +3,7 @@
 
     results/<jax release>/<product>/
         conformance.jsonl.gz, timing.jsonl.gz ...   raw records; plain .jsonl is read too
-        product.yaml        who and what, and the command that repeats it (see `read_product`)
+        product.yaml        who and what, and the command that repeats it (see records.product_definition)
         environment.json    the facts of each run, from its run line
         manifest.json       SHA-256 and size of each file, totals, the level statement, marks
     results/compile-only/<jax release>/*.jsonl      compile-only records, which this module does not read
@@ -21,20 +21,22 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 from packaging.version import InvalidVersion, Version
 
 from meshmark.core import extras, files
 from meshmark.core.errors import BadInput
-from meshmark.records import reading
+from meshmark.records import product_definition, reading
+from meshmark.records.fields import Field, entries, taken_apart
+from meshmark.records.product_definition import ABOUT, MOST_LISTED, Mark, NoteData, NoteText, ProductData
 from meshmark.records.reading import Records
 
 PRODUCT, ENVIRONMENT, MANIFEST = "product.yaml", "environment.json", "manifest.json"
 RECORDS = re.compile(r"[a-z][a-z0-9-]{0,40}\.jsonl(?:\.gz)?")
 """Names of record files in a product's directory."""
 
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+NAME = re.compile(product_definition.NAME)
 """Names of products: they become directories and links."""
 
 RELEASE = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,6}){1,4}(?:(?:\.?dev|rc|a|b)[0-9]{1,10})?")
@@ -49,25 +51,17 @@ LONGEST_PRODUCT = 1 << 14
 MOST_BRACKETS = 200
 """Brackets in it: PyYAML takes 73 s for 60,000 of them, nested."""
 
-FIELDS: dict[str, tuple[bool, int]] = {
-    "name": (True, 64),
-    "by": (True, 200),
-    "command": (True, 2000),
-    "title": (False, 200),
-    "contact": (False, 200),
-    "hardware": (False, 1000),
-    "level": (False, 8),
+MENDS = {
+    "name": "use lower-case letters, digits, '.', '_' and '-', at most 64",
+    "level": "the level that is claimed, such as L2; leave it out for none",
 }
-"""Texts of product.yaml: whether they must be there, and the most characters."""
+"""What to do about a text that does not match its pattern, by field."""
 
 BLANK = "\u115f\u1160\u2800\u3164\uffa0"
 """Letters and symbols that are shown as nothing."""
 
 _STACKED = re.compile("m{5}")
 """More marks on one letter than any script has: they cover the lines above and below it."""
-
-ABOUT = ("peak", "timing", "level", "other")
-"""What a note may be about; `peak` explains a rate above the published one."""
 
 
 class ResultError(BadInput, ValueError):
@@ -83,8 +77,8 @@ class Product:
     path: Path
     records: tuple[Path, ...]
     """The record files, sorted by name."""
-    product: dict[str, Any]
-    """product.yaml: texts by the names of FIELDS, `notes` (list of {about, text}) and `marks` (list of texts)."""
+    product: ProductData
+    """Its product.yaml."""
 
     def read(self) -> list[Records]:
         """The records of each file; RecordError if one can't be read."""
@@ -163,7 +157,7 @@ def newest(releases: Iterable[str]) -> str:
 # product.yaml -----------------------------------------------------------------------------------------------
 
 
-def read_product(path: Path) -> dict[str, Any]:
+def read_product(path: Path) -> ProductData:
     """The contents of a product.yaml; ResultError, in one line, if it is not valid."""
     try:
         with files.opened(path) as file:
@@ -185,7 +179,7 @@ def _commented(yaml: Any, text: str) -> int:
     return 0
 
 
-def parse_product(data: bytes, path: str) -> dict[str, Any]:
+def parse_product(data: bytes, path: str) -> ProductData:
     """The contents of a product.yaml from its bytes; ResultError, in one line, if they are not valid.
 
     Anchors and aliases are refused, because a few lines of them make gigabytes. So are tags, which name other types
@@ -244,61 +238,73 @@ def _ambiguous(node: Any) -> Iterator[str]:
             yield "'<<' merges fields: write each one out"
 
 
-def checked_product(found: dict[Any, Any], path: str = PRODUCT) -> dict[str, Any]:
+def checked_product(found: Mapping[Any, object], path: str = PRODUCT) -> ProductData:
     """The contents of a product.yaml, with `notes` and `marks` added; ResultError names the first wrong field and the
     mend."""
     for problem in problems_of_product(found, path):
         raise ResultError(problem)
-    return {**found, "notes": found.get("notes", []), "marks": found.get("marks", [])}
+    return cast(ProductData, {**found, "notes": found.get("notes", []), "marks": found.get("marks", [])})
 
 
-def problems_of_product(found: Mapping[Any, Any], path: str = PRODUCT) -> Iterator[str]:
+def problems_of_product(found: Mapping[Any, object], path: str = PRODUCT) -> Iterator[str]:
     """The problems in the contents of a product.yaml, one line each, with the mend."""
-    valid = (*FIELDS, "notes", "marks")
+    listed = entries(ProductData)
+    valid = [entry.name for entry in listed]
     for name in found:
         if name not in valid:
             yield f"{path}: unknown field {str(name)[:40]!a}: choose from {', '.join(valid)}"
-    for name, (needed, most) in FIELDS.items():
-        value: Any = found.get(name)
-        if name not in found and not needed:
+    for entry in listed:
+        plain, _ = taken_apart(entry.type)
+        if plain is not str or (entry.name not in found and not entry.required):
             continue
-        if not _is_text(value, most):
-            yield f"{path}: `{name}` {_must_be(most)}"
-        elif name == "name" and not NAME.fullmatch(value):
-            yield f"{path}: `name`: use lower-case letters, digits, '.', '_' and '-', at most 64"
-        elif name == "level" and not re.fullmatch(r"L[0-9]", value):
-            yield f"{path}: `level`: the level that is claimed, such as L2; leave it out for none"
+        value, limits = found.get(entry.name), _limits(entry.type)
+        if not _is_text(value, limits):
+            yield f"{path}: `{entry.name}` {_must_be(limits)}"
+        elif not re.search(limits.pattern, value):
+            yield f"{path}: `{entry.name}`: {MENDS[entry.name]}"
     notes, marks = found.get("notes", []), found.get("marks", [])
-    if not isinstance(notes, list) or not isinstance(marks, list) or len(notes) > 20 or len(marks) > 20:
-        yield f"{path}: `notes` and `marks` must be lists of at most 20"
+    if (
+        not isinstance(notes, list)
+        or not isinstance(marks, list)
+        or max(len(notes), len(marks)) > MOST_LISTED
+    ):
+        yield f"{path}: `notes` and `marks` must be lists of at most {MOST_LISTED}"
         return
+    names, limits = NoteData.__annotations__.keys(), _limits(NoteText)
     for note in notes:
-        if not isinstance(note, dict) or set(note) != {"about", "text"} or note["about"] not in ABOUT:
+        if not isinstance(note, dict) or note.keys() != names or note["about"] not in ABOUT:
             yield f"{path}: a note is {{about: ..., text: ...}}, about one of {', '.join(ABOUT)}"
-        elif not _is_text(note["text"], 1000):
-            yield f"{path}: the `text` of a note {_must_be(1000)}"
-    if not all(_is_text(mark, 500) for mark in marks):
-        yield f"{path}: a mark {_must_be(500)}"
+        elif not _is_text(note["text"], limits):
+            yield f"{path}: the `text` of a note {_must_be(limits)}"
+    if not all(_is_text(mark, _limits(Mark)) for mark in marks):
+        yield f"{path}: a mark {_must_be(_limits(Mark))}"
 
 
-def _is_text(value: Any, most: int) -> bool:
-    """Whether a value is one line of text of 1 to `most` characters that somebody can see."""
+def _limits(hint: Any) -> Field:
+    """The limits of an annotated text."""
+    _, (limits,) = taken_apart(hint)
+    return limits
+
+
+def _is_text(value: object, limits: Field) -> TypeGuard[str]:
+    """Whether a value is one line of text that somebody can see, with no more characters than the limit."""
     return (
         isinstance(value, str)
         and bool(value.strip(f" {BLANK}"))
         and value.isprintable()
-        and len(value) <= most
+        and (limits.most is None or len(value) <= limits.most)
         and not _STACKED.search(
             "".join("m" if unicodedata.category(c) in ("Mn", "Me") else " " for c in value)
         )
     )
 
 
-def _must_be(most: int) -> str:
-    return f"must be one line of text, at most {most} characters (in quotes, if YAML takes it for a number or date)"
+def _must_be(limits: Field) -> str:
+    quoted = "in quotes, if YAML takes it for a number or date"
+    return f"must be one line of text, at most {limits.most} characters ({quoted})"
 
 
-def product_text(product: dict[str, Any]) -> str:
+def product_text(product: ProductData) -> str:
     """A product.yaml as text."""
     shown = {k: v for k, v in product.items() if v not in ([], "", None)}
     text: str = _yaml().safe_dump(shown, sort_keys=False, allow_unicode=True, width=110)

@@ -164,7 +164,7 @@ def _run_data(
     compared = len(records.timings) - len(timings)
     devices, over = facts.get("num_devices"), run_line.processes(facts)
     jax = plain(field_of(facts.get("versions"), "jax"))
-    title = plain(field_of(source.about, "title") or field_of(source.about, "name") or source.product)
+    title = plain(source.about.get("title", source.about["name"]) if source.about else source.product)
     count, of = run_line.device_count(facts), plain(facts.get("device_kind"))
     machine = (
         plain(compiled)
@@ -253,9 +253,8 @@ def _expired(release: str, newest: str) -> bool:
 
 def _facts(records: Records, source: RecordFile) -> Iterator[tuple[str, str]]:
     """Provenance: one pair per fact of the run lines."""
-    for name, value in source.about.items():
-        if isinstance(name, str):
-            yield plain(f"product: {name}"), plain(value)
+    for name, value in source.about.items() if source.about else ():
+        yield plain(f"product: {name}"), plain(value)
     several = len(records.runs) > 1
     for position, run in enumerate(records.runs, 1):
         prefix = f"run {position}: " if several else ""

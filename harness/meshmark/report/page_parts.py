@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from meshmark.core.escaping import field as field_of
 from meshmark.core.escaping import plain
 from meshmark.core.text import number
 from meshmark.core.verdicts import VERDICTS
+from meshmark.records.product_definition import ProductData
 from meshmark.records.reading import Records
 from meshmark.report import rounding
 from meshmark.timing import orders, timing_tables
@@ -31,7 +32,7 @@ are not passes, because nothing ran."""
 @dataclass(frozen=True)
 class RecordFile:
     """A record file: its published name, its SHA-256, its records, and its product. Outside a results directory
-    `product` is "" and `about` is {}."""
+    `product` is "" and `about` is None."""
 
     name: str
     sha256: str
@@ -39,7 +40,7 @@ class RecordFile:
     records: Records
     release: str = ""
     product: str = ""
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: ProductData | None = None
 
     @cached_property
     def times(self) -> list[dict[str, Any]]:

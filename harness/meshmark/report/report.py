@@ -31,6 +31,7 @@ from meshmark.operations.base import MODES
 from meshmark.records import closing, reading, results, run_line
 from meshmark.records.checking import check_of
 from meshmark.records.fields import Field
+from meshmark.records.product_definition import ProductData
 from meshmark.records.reading import MOST_BYTES, RecordError
 from meshmark.report import (
     context_data,
@@ -89,7 +90,7 @@ class _File:
     name: str
     release: str = ""
     product: str = ""
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: ProductData | None = None
 
 
 def find_records(paths: Sequence[Path]) -> Inputs:
