@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+import types
 
 import jax
 import numpy as np
@@ -122,6 +124,64 @@ def test_a_function_of_python_in_the_place_of_another_is_found(monkeypatch):
     assert timer.doubts() == ""
     monkeypatch.setattr(checks, "placement", contextlib.AbstractContextManager.__exit__)
     assert dict(surroundings.judge_replaced())["meshmark.judge.checks.placement"]
+
+
+class Clock:
+    def now(self):
+        return 0.0
+
+    def __call__(self):
+        return 0.0
+
+
+def ticks():
+    while True:
+        yield 0.0
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [
+        *(Clock(), Clock().now, Clock().__call__, (lambda: 0.0), (lambda: 0.0).__call__, ticks().__next__),
+        *(ticks().send, functools.partial(Clock().now), map(id, [0]).__next__, time.thread_time),
+    ],
+    ids=lambda clock: type(clock).__name__,
+)
+def test_every_kind_of_callable_in_the_place_of_the_clock_is_found(monkeypatch, clock):
+    monkeypatch.setattr(time, "perf_counter", clock)
+    assert "time.perf_counter" in surroundings.replaced_functions()
+    assert "time.perf_counter is replaced" in timer.doubts()
+
+
+def test_a_function_in_the_place_of_another_of_the_same_library_is_found(monkeypatch):
+    for module, name, other in ((np, "max", "min"), (jax.lax, "psum", "pmax"), (np, "asin", "arccos")):
+        monkeypatch.setattr(module, name, getattr(module, other))
+        assert surroundings.replaced_functions() == {f"{module.__name__}.{name}": f"replaced by {other}"}
+        monkeypatch.undo()
+    monkeypatch.setattr(
+        surroundings, "ALIASES", set()
+    )  # a release that is not known: a fresh process says the same
+    assert surroundings.replaced_functions() == {}
+
+
+def test_a_bound_method_that_says_it_wraps_the_judge_is_found(monkeypatch):
+    from meshmark.judge import checks
+
+    own = checks.compare_numbers
+
+    @functools.wraps(own)
+    def passes(self, *arguments):
+        return None
+
+    def with_the_file_of(module):
+        code = passes.__code__.replace(co_filename=module.__file__)
+        return functools.wraps(own)(types.FunctionType(code, globals()))
+
+    for new in (passes.__get__(Clock()), with_the_file_of(functools), with_the_file_of(checks)):
+        monkeypatch.setattr(checks, "compare_numbers", new)
+        assert "meshmark.judge.checks.compare_numbers" in dict(surroundings.judge_replaced())
+        monkeypatch.undo()
+    assert not dict(surroundings.judge_replaced())
 
 
 def test_a_name_that_is_not_what_it_was_imported_from_is_found(monkeypatch):

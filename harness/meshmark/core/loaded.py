@@ -17,7 +17,15 @@ from functools import cache, cached_property, partial
 from importlib.machinery import SourceFileLoader
 from inspect import CO_OPTIMIZED
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import (
+    BuiltinMethodType,
+    CodeType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+)
 from typing import Any
 
 Sources = dict[str, list[CodeType]]
@@ -105,39 +113,49 @@ def _of_names(names: Any, prefix: str, sources: Sources, file: str) -> Iterator[
     for name, value in list(names.items()):
         # A function's code has this flag, the body of a class doesn't.
         own = [code for code in sources.get(f"{prefix}{name}", []) if code.co_flags & CO_OPTIMIZED]
-        layers = list(functions_of(value))
-        if own and not any(_is_same_code(code, layer.__code__) for layer in layers for code in own):
-            others = [layer.__code__.co_filename for layer in layers]
+        layers = list(codes_of(value))
+        if own and not any(_is_same_code(code, layer) for layer in layers for code in own):
+            others = [layer.co_filename for layer in layers]
             changed = "its code is not that of its source, as of another compiled file (__pycache__)"
             elsewhere = f"replaced by code of {Path(others[0]).name if others else type(value).__module__}"
             yield f"{prefix}{name}", changed if file in others else elsewhere
-            continue
-        for layer in layers:
-            code = layer.__code__
-            known = sources.get(code.co_qualname, [])
-            if code.co_filename == file and not any(_is_same_code(code, one) for one in known):
-                yield f"{prefix}{name}", "its code is not that of its source"
-                break
+        elif not all(_is_of_its_source(layer, file, sources) for layer in layers):
+            yield f"{prefix}{name}", "its code is not that of its source"
 
 
-def functions_of(value: Any) -> Iterator[FunctionType]:
-    """The Python functions that a value runs, the outermost first."""
+def _is_of_its_source(code: CodeType, file: str, sources: Sources) -> bool:
+    """Whether the source that a code object names defines it. Code made of a text (`<string>`) names none."""
+    named: Sources | None = sources
+    if code.co_filename != file:
+        named = None if code.co_filename.startswith("<") else _compiled(code.co_filename)
+    return named is None or any(_is_same_code(code, one) for one in named.get(code.co_qualname, []))
+
+
+def codes_of(value: Any) -> Iterator[CodeType]:
+    """The code of the Python functions that a value runs, the outermost first.
+
+    Bound methods and slots (`f.__call__`, `generator.__next__`) run what they are bound to."""
     for _ in range(20):
         if isinstance(value, property):
             for part in (value.fget, value.fset, value.fdel):
                 if part is not None:
-                    yield from functions_of(part)
+                    yield from codes_of(part)
             return
-        if isinstance(value, (staticmethod, classmethod)):
+        if isinstance(value, (staticmethod, classmethod, MethodType)):
             value = value.__func__
         elif isinstance(value, (partial, cached_property)):
             value = value.func
+        elif isinstance(value, (MethodWrapperType, BuiltinMethodType)):
+            value = None if isinstance(value.__self__, ModuleType) else value.__self__
+        elif isinstance(value, GeneratorType):
+            yield value.gi_code
+            return
         elif isinstance(value, FunctionType):
-            yield value
+            yield value.__code__
             value = vars(value).get("__wrapped__")
         elif not isinstance(value, type):
             value = getattr(value, "__dict__", {}).get("__wrapped__")
-        if value is None:
+        if value is None or isinstance(value, type):
             return
 
 

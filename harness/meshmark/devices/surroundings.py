@@ -17,7 +17,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GenericAlias,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+)
+from typing import Any
 
 from meshmark.core import loaded
 from meshmark.core.privacy import redact
@@ -67,8 +75,26 @@ DEFAULTS = {"0.10.2": "66f612a3cb7586cf", "0.11.2": "2bc086152b946567", "0.12.0.
 PATCHED = "replaced"
 """How the description of a replaced function begins."""
 
+ALIASES = {
+    *("jax.ds dslice", "jax.lax.random_gamma_grad up_and_broadcast", "jax.nn.hard_swish hard_silu"),
+    *("jax.nn.swish silu", "jax._src.core.gensym <lambda>"),
+    *("jax._src.api.generate_key_paths tree_leaves_with_path", "jax._src.tree_util.export wrapper"),
+    "jax._src.tree_util.generate_key_paths tree_leaves_with_path",
+    *(f"jax._src.{module}.zip safe_zip" for module in ("api", "array", "core", "dispatch", "pjit", "stages")),
+    *(f"jax._src.{module}.map safe_map" for module in ("api", "core", "dispatch", "pjit", "stages")),
+    *("jax._src.interpreters.pxla.map safe_map", "jax._src.interpreters.pxla.zip safe_zip"),
+    *("numpy.abs absolute", "numpy.mod remainder", "numpy.conj conjugate", "numpy.true_divide divide"),
+    *("numpy.pow power", "numpy.concat concatenate", "numpy.permute_dims transpose"),
+    *("numpy.bitwise_not invert", "numpy.bitwise_invert invert", "numpy.bitwise_left_shift left_shift"),
+    *("numpy.bitwise_right_shift right_shift", "numpy.atan2 arctan2"),
+    *(f"numpy.a{function} arc{function}" for function in ("cos", "cosh", "sin", "sinh", "tan", "tanh")),
+}
+"""The functions that JAX 0.10 to 0.12 and NumPy 2.4 and 2.5 give another name than their own. A fresh process is asked
+about others."""
+
 LOOKED_AT = (
-    *("time", "numpy", "numpy.linalg", "numpy.random", "numpy.fft"),
+    *("time", "statistics", "random", "scipy.stats"),
+    *("numpy", "numpy.linalg", "numpy.random", "numpy.fft"),
     *(
         "jax",
         "jax.lax",
@@ -130,6 +156,7 @@ OWN_TYPES = {
     "enum",
     "abc",
     "ml_dtypes",
+    "scipy",
 }
 """The packages whose types may be called in the namespaces of NumPy and JAX."""
 
@@ -151,13 +178,46 @@ def unusual_settings() -> dict[str, str]:
 def replaced_functions() -> dict[str, str]:
     """The functions and methods of NumPy and JAX that something else has replaced, by name, with a description."""
 
-    homes, clean = _homes("jax", "jaxlib", "numpy", "ml_dtypes"), dict[int, type]()
-    return {
+    homes, clean = _homes("jax", "jaxlib", "numpy", "scipy", "ml_dtypes"), dict[int, type]()
+    found = {
         f"{place}.{name}": f"{PATCHED} by a function of {where}"
         for place in LOOKED_AT
         if place in sys.modules
         for name, where in replaced(sys.modules[place], homes, clean=clean)
     }
+    renamed = {entry for entry in _renamed(LOOKED_AT) - ALIASES if entry.split(" ")[0] not in found}
+    if renamed:
+        renamed -= _default_aliases(
+            tuple(sorted({entry.split(" ")[0].rpartition(".")[0] for entry in renamed}))
+        )
+    return found | {
+        name: f"{PATCHED} by {own}" for name, own in (entry.split(" ") for entry in sorted(renamed))
+    }
+
+
+def _renamed(places: tuple[str, ...]) -> set[str]:
+    """ "place.name own" of each public function that stands in a module under another name than its own."""
+    return {
+        f"{place}.{name} {own}"
+        for place in places
+        if place in sys.modules
+        for name, value in vars(sys.modules[place]).items()
+        if not name.startswith("_") and type(value).__module__ not in ("typing", "types")
+        if callable(value) and not isinstance(value, (type, GenericAlias, MethodType))
+        if isinstance(own := getattr(value, "__name__", None), str) and own and own != name
+    }
+
+
+@cache
+def _default_aliases(places: tuple[str, ...]) -> set[str]:
+    """`_renamed` in a fresh process."""
+    code = (
+        f"import importlib; sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r});"
+        f" import jax; [importlib.import_module(name) for name in {places!r}];"
+        " from meshmark.devices import surroundings;"
+        f" print(json.dumps(sorted(surroundings._renamed({places!r}))))"
+    )
+    return set(_ask_fresh_process(code, "the names of functions"))
 
 
 def changed_settings(own: Mapping[str, str]) -> dict[str, str]:
@@ -181,7 +241,7 @@ def judge_replaced(rooms: tuple[str, ...] = JUDGING) -> Iterator[tuple[str, str]
                 yield f"{name}.{one}", f"replaced by a function of {where}"
     for name, operation in getattr(sys.modules.get("meshmark.operations"), "OPERATIONS", {}).items():
         for one, value in vars(operation).items():
-            if any(loaded.functions_of(value)):
+            if any(loaded.codes_of(value)):
                 yield f"the operation {name}", f"its {one} was replaced"
     for name, module in _modules(rooms):
         yield from ((f"{name}.{one}", why) for one, why in loaded.unlike_imports(module))
@@ -228,6 +288,8 @@ def replaced(
                     clean[id(value)] = value
         elif file := _foreign(value, homes) or _borrowed(name, value):
             yield name, file
+        elif isinstance(value, MethodWrapperType):
+            yield name, type(value.__self__).__name__
         elif callable(value) and not _is_of_known_type(value):
             yield name, type(value).__module__
 
@@ -241,8 +303,8 @@ def _methods_from_outside(of: type, homes: frozenset[Path]) -> Iterator[tuple[st
 def _foreign(value: object, homes: frozenset[Path], generated: bool = False) -> str:
     """The name of the file outside of these directories that a function comes from; "" if there is none.
     generated: whether Python may have made the function from a text."""
-    for layer in loaded.functions_of(value):
-        file = layer.__code__.co_filename
+    for code in loaded.codes_of(value):
+        file = code.co_filename
         if not _inside(file, homes) and not (generated and file.startswith("<")):
             return Path(file).name
     return ""
@@ -293,15 +355,20 @@ def _default_settings() -> dict[str, str]:
     """The settings of a fresh process without variables, without files of the working directory, and without the user's
     customizations."""
     code = (
-        "import json, jax;"
+        "import jax;"
         " print(json.dumps({n: v if isinstance(v, str) else repr(v) for n, v in jax.config.values.items()}))"
     )
+    found: dict[str, str] = _ask_fresh_process(code, "the default settings")
+    return found
+
+
+def _ask_fresh_process(code: str, what: str) -> Any:
+    """The JSON that some code prints in a process without variables and customizations; RuntimeError if it fails."""
     home = str(Path(sys.modules["jax"].__file__ or "").resolve().parent.parent)
-    command = [sys.executable, "-I", "-c", f"import sys; sys.path.append({home!r}); {code}"]
+    command = [sys.executable, "-I", "-c", f"import json, sys; sys.path.append({home!r}); {code}"]
     done = subprocess.run(command, capture_output=True, text=True, env={}, timeout=120)
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RuntimeError(f"the default settings of JAX can't be read: {last[:200]}")
-    found: dict[str, str] = json.loads(lines[-1])
-    return found
+        raise RuntimeError(f"{what} of JAX can't be read: {last[:200]}")
+    return json.loads(lines[-1])
