@@ -38,6 +38,9 @@ UNTIMED = pytest.StashKey[dict[str, str]]()
 COMPARABLE = ("backend", "device_kind", "num_devices", "num_processes")
 """The facts that must be equal in two compared runs."""
 
+SETTINGS = ("flags", "surroundings")
+"""The facts that say under which settings a run was timed. They must be equal too."""
+
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """The options that choose from the timed table: those of the conformance suite, with its profiles replaced."""
@@ -81,6 +84,11 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
             "benchmarks are timed in one process, because workers would compete for the cores: leave out -n"
             " and --dist, or use -n 0 (`meshmark bench` times in child processes)"
         )
+    if (clock := str(config.getoption("benchmark_timer"))) != "time.perf_counter":
+        raise pytest.UsageError(
+            f"--benchmark-timer {clock}: JAX computes in other threads, so only time.perf_counter measures a call:"
+            " leave the option out"
+        )
     wanted, seed = config.getoption("num_devices"), config.getoption("seed")
     if wanted is not None and not 1 <= wanted <= 4096:
         raise pytest.UsageError(f"--num-devices {wanted}: use a number from 1 to 4096")
@@ -90,7 +98,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     try:
         facts = config.stash[FACTS] = _start(wanted, "x64" in config.getoption("with_"))
         selection = selected(vars(config.option), facts.num_devices, timed=True)
-        from meshmark.timing import bench
+        from meshmark.timing import bench, timer
+
+        if why := timer.doubts():
+            raise pytest.UsageError(why)
 
         todo, config.stash[LEFT_OUT] = bench.select_cells(selection, facts)
     except SelectionError as error:
@@ -268,7 +279,7 @@ def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: di
     if FACTS in config.stash:
         facts = config.stash[FACTS].to_json()
         machine_info["meshmark"] = {
-            name: facts[name] for name in ("versions", *COMPARABLE, "virtual", "devices", "flags", "host")
+            name: facts[name] for name in ("versions", *COMPARABLE, *SETTINGS, "virtual", "devices", "host")
         }
     for name, value in machine_info.items():
         if isinstance(value, str):
@@ -297,6 +308,14 @@ def pytest_benchmark_compare_machine_info(
             f"--benchmark-compare: the saved run timed {texts[0]} and this one has {texts[1]}: compare runs of the"
             " same devices (see --num-devices)"
         )
+    for name in SETTINGS:
+        before, now = ((m or {}).get(name) or {} for m in (there, here))
+        if unlike := sorted(key for key in {*before, *now} if before.get(key) != now.get(key)):
+            key = unlike[0]
+            raise pytest.UsageError(
+                f"--benchmark-compare: {key} was {before.get(key, 'not set')} in the saved run and is"
+                f" {now.get(key, 'not set')} here: compare runs with the same settings"
+            )
 
 
 @pytest.hookimpl(wrapper=True)

@@ -248,8 +248,10 @@ def compiled(case):
 
 
 def timed():
-    """A timing file: run line, two ceilings, timings."""
-    copied, product = ([about * (1 + i / 1000) for i in reversed(range(50))] for about in (0.0048, 0.004))
+    """A timing file: run line, three ceilings, timings."""
+    copied, product, narrow = (
+        [s * (1 + i / 1000) for i in reversed(range(50))] for s in (0.0048, 0.004, 0.0043)
+    )
     ceiling = {"schema": 1, "kind": "ceiling", "dtype": "float32", "devices": DEVICES, "run": TIMED}
     return [
         run_line(TIMED, selection={"profile": "quick", "timed": True, "modes": ["manual", "auto"]},
@@ -258,6 +260,8 @@ def timed():
                    "value": 2 * 4 * DEVICES * (1 << 25) / 0.0048},
         ceiling | {"name": "largest matmul", "unit": "FLOP/s", "n": 512, "flops": 2 * DEVICES * 512**3,
                    "samples_s": product, "value": 2 * DEVICES * 512**3 / 0.004},
+        ceiling | {"name": "largest matmul", "unit": "FLOP/s", "n": 512, "flops": 2 * DEVICES * 512**3,
+                   "dtype": "bfloat16", "samples_s": narrow, "value": 2 * DEVICES * 512**3 / 0.0043},
         timing(),
         timing(cadence="stream"),
         timing("psum/axes=x+y/auto/2x2/float32/64KiB", seconds=1.0),

@@ -189,6 +189,7 @@ BAD = (
     ("unknown profile 'smoke': choose from quick, standard, full", ["--profile", "smoke"]),
     ("name a smaller size", ["--operations", "psum", "--sizes", "4000000GiB"]),
     ("run pytest once for each", ["conformance"]),
+    ("only time.perf_counter measures a call", ["--benchmark-timer=time.thread_time"]),
     ("pip install 'pytest-benchmark>=5.1'", ["-p", "no:benchmark", "-o", "addopts=--import-mode=importlib"]),
 )
 """What is said, and of which arguments."""

@@ -15,6 +15,9 @@ class StubSlot:
     def clock(self):
         return time.monotonic()
 
+    def around(self):
+        return {}
+
     def truth(self, program, mode):
         return [oracles.write_result(r) for r in oracles.compute_truth(program).results]
 

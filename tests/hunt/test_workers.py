@@ -3,6 +3,9 @@
 
 import pytest
 
+from meshmark.core.errors import BadInput
+from meshmark.hunt import places
+from meshmark.hunt.hunting import Hunt
 from meshmark.hunt.workers import Settings, Slot, WorkerError, describe_death
 from meshmark.program_data.program import Input, Node, Program
 
@@ -51,6 +54,25 @@ def test_a_drawn_program_is_told_even_where_it_kills(faulty):
     with Slot(faulty) as slot:
         answer = slot.judge({"draw": [1, 0]})
         assert answer.program and "nodes" in answer.program
+
+
+def test_unusual_settings_are_told_and_a_hunt_without_a_compiler_is_refused():
+    with Slot(Settings(environment={"JAX_PLATFORMS": "cpu", "JAX_DEBUG_NANS": "1"})) as slot:
+        around = slot.around()
+        assert slot.judge(GOOD).differences == []
+    assert around == {"jax_debug_nans": "True"}
+    told = ["not as JAX comes: jax_debug_nans = True"]
+    assert places.describe_surroundings(places.require_compilation(around)) == told
+    said = []
+    hunt = Hunt(1, Settings(spare=False, environment={"JAX_PLATFORMS": "cpu", "JAX_DEBUG_NANS": "1"}))
+    hunt.run(1.0, 1, said.append, 1)
+    assert said[:1] == told and hunt.judged == 1
+    hunt = Hunt(1, Settings(spare=False, environment={"JAX_PLATFORMS": "cpu", "JAX_DISABLE_JIT": "1"}))
+    with pytest.raises(
+        BadInput, match="jax_disable_jit is True: nothing would be compiled; unset JAX_DISABLE_JIT"
+    ):
+        hunt.run(1.0, 1, said.append, 1)
+    assert hunt.judged == 0
 
 
 def test_workers_that_never_start_are_one_line():

@@ -144,6 +144,15 @@ def other_ceilings(name: str, **fields: object) -> Change:
     return closed_timings(change)
 
 
+def without_ceilings(name: str) -> Change:
+    """A file that is closed, without the ceilings of this name."""
+
+    def change(conformance: Records, timed: Records) -> None:
+        timed[:] = [line for line in timed if (line["kind"], line.get("name")) != ("ceiling", name)]
+
+    return closed_timings(change)
+
+
 def slow_mode(**fields: object) -> Change:
     """A slow mode that has another excuse than its time."""
 
@@ -200,6 +209,10 @@ LIES: dict[str, Lie] = {
         scheduled(case="psum/of=love/manual/2x2/float32/4KiB"), "psum/of=love/.*: there is no such case"
     ),
     "a schedule of less memory than none": Lie(scheduled(memory_bytes=-5), "`memory_bytes` is -5"),
+    "without the largest product": Lie(
+        without_ceilings("largest matmul"), "has ceilings, but not that of largest matmul in float32"
+    ),
+    "without the bandwidth": Lie(without_ceilings("copy bandwidth"), "but not that of copy bandwidth"),
     "ceilings of one of four devices": Lie(
         other_ceilings("copy bandwidth", devices=1), "is of 1 devices, and the run has 4"
     ),

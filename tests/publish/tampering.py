@@ -273,37 +273,37 @@ CATALOGUE = {
     "lines without a run": (without(CONFORMANCE, lambda r: r["kind"] == "run"), "has no run line above"),
     # timings
     "fewer samples than the run takes": (
-        set_(TIMING, 3, samples_s=samples(0.001, 5)),
+        set_(TIMING, 4, samples_s=samples(0.001, 5)),
         "5 samples, and the run takes 10 at least",
     ),
     "more samples than the run takes": (
-        set_(TIMING, 3, samples_s=samples(0.001, 1001)),
+        set_(TIMING, 4, samples_s=samples(0.001, 1001)),
         "1001 samples, and the run takes 1000 at most",
     ),
-    "no samples": (set_(TIMING, 3, samples_s=[]), "passes without a sample"),
-    "a negative sample": (set_(TIMING, 3, samples_s=[0.1, -0.1]), "schema: samples_s.1: -0.1 is less than"),
+    "no samples": (set_(TIMING, 4, samples_s=[]), "passes without a sample"),
+    "a negative sample": (set_(TIMING, 4, samples_s=[0.1, -0.1]), "schema: samples_s.1: -0.1 is less than"),
     "a sample that is a text": (
-        set_(TIMING, 3, samples_s=["fast"]),
+        set_(TIMING, 4, samples_s=["fast"]),
         "schema: samples_s.0: 'fast' is not of type",
     ),
     "samples too short for anything": (
-        set_(TIMING, 3, samples_s=samples(1e-10)),
+        set_(TIMING, 4, samples_s=samples(1e-10)),
         "no program takes less than",
     ),
-    "one number as all samples": (set_(TIMING, 3, samples_s=[0.001] * 24), "all 24 samples are 0.001 s"),
-    "a time of wrong values": (set_(TIMING, 3, verdict="fail"), "wrong values must not have a time"),
-    "a time of unverified values": (set_(TIMING, 3, verified=False), "wrong values must not have a time"),
+    "one number as all samples": (set_(TIMING, 4, samples_s=[0.001] * 24), "all 24 samples are 0.001 s"),
+    "a time of wrong values": (set_(TIMING, 4, verdict="fail"), "wrong values must not have a time"),
+    "a time of unverified values": (set_(TIMING, 4, verified=False), "wrong values must not have a time"),
     "a larger cost": (
-        set_(TIMING, 3, cost={"flops": 1, "nbytes": 10**9, "factor": 1.5}),
+        set_(TIMING, 4, cost={"flops": 1, "nbytes": 10**9, "factor": 1.5}),
         "cost nbytes is 65536 in the table, not 1000000000",
     ),
     "another factor": (
-        set_(TIMING, 3, cost=timing()["cost"] | {"factor": 2.0}),
+        set_(TIMING, 4, cost=timing()["cost"] | {"factor": 2.0}),
         "cost factor is 1.5 in the table, not 2.0",
     ),
-    "more devices in a timing": (set_(TIMING, 3, devices=8), "8 devices on a mesh of 4"),
+    "more devices in a timing": (set_(TIMING, 4, devices=8), "8 devices on a mesh of 4"),
     "a device slower than all": (
-        set_(TIMING, 3, per_device_s={"gpu 0": 0.5}),
+        set_(TIMING, 4, per_device_s={"gpu 0": 0.5}),
         "per_device_s has a device of 0.5 s",
     ),
     "a rate that nothing has": (
@@ -381,8 +381,8 @@ CATALOGUE = {
     "NaN": (appended('{"schema":1,"kind":NaN}'), "NaN is not strict JSON"),
     "a number beyond a double": (appended('{"schema":1e999}'), "1e999 is beyond a double"),
     "a name twice in a record": (appended('{"schema":1,"schema":1}'), "a name comes twice"),
-    "another schema": (set_(TIMING, 3, schema=2), "schema: schema: 1 was expected"),
-    "a kind of its own": (set_(TIMING, 3, kind="praise"), "`kind` must be one of"),
+    "another schema": (set_(TIMING, 4, schema=2), "schema: schema: 1 was expected"),
+    "a kind of its own": (set_(TIMING, 4, kind="praise"), "`kind` must be one of"),
     "something behind the packed stream": (
         lambda m: replaced(m, TIMING, m.files[TIMING].data * 2),
         "something follows the packed stream",

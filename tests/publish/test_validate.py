@@ -184,7 +184,7 @@ def edited(made, name, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_(TIMING, 3, seed=1), "timing.jsonl.gz: SHA-256 or size is not the manifest's"),
+        (set_(TIMING, 4, seed=1), "timing.jsonl.gz: SHA-256 or size is not the manifest's"),
         (product_with(by="someone else"), "product.yaml: SHA-256 or size"),
         (
             lambda m: edited(m, "environment.json", lambda e: e["runs"][0].update(seed=9)),

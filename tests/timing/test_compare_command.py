@@ -204,6 +204,23 @@ def test_record_files_are_compared_by_process_medians(capsys, tmp_path):
     assert cli.main(["compare", a, b, "--fail-on", "counters"]) == 1
 
 
+def test_copied_processes_are_refused(capsys, tmp_path):
+    """The rule counts processes: two that were measured, four times each, are not eight."""
+    rng = random.Random(3)
+    taken = [[1e-3 * math.exp(rng.gauss(0, 0.01)) for _ in range(20)] for _ in range(2)]
+    for name, measured in (("a", taken), ("b", 4 * taken)):
+        writer = writing.Writer.create(tmp_path / f"{name}.jsonl", {"facts": FACTS})
+        for process, samples in enumerate(measured):
+            writer.write([line(CASES[0], 1e-3, process, samples_s=samples)])
+        writer.close()
+    a, b = (str(tmp_path / f"{name}.jsonl") for name in "ab")
+    assert cli.main(["compare", a, a]) == 0
+    capsys.readouterr()
+    assert cli.main(["compare", a, b]) == 2
+    said = capsys.readouterr().err
+    assert "b.jsonl: " in said and "each process must be measured" in said
+
+
 def test_one_process_a_side_gives_the_ratio_and_no_verdict(capsys, tmp_path):
     a = bench_file(tmp_path / "a.jsonl", 1, {})
     b = bench_file(tmp_path / "b.jsonl", 1, {CASES[0]: 2e-3}, seed=2)

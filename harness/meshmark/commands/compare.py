@@ -26,6 +26,7 @@ from meshmark.devices.facts import Facts
 from meshmark.operations import cases
 from meshmark.operations.choosing import MANY, add_options, named, selected
 from meshmark.operations.selection import Selection, SelectionError
+from meshmark.publish import consistent
 from meshmark.records import reading, writing
 from meshmark.timing import bench, compare, environments, file_comparison
 from meshmark.timing.children import Children
@@ -345,6 +346,8 @@ def compare_files(arguments: argparse.Namespace) -> int:
             note(problem)
             lost = 2
         sides[side] = file_comparison.taken(read, getattr(arguments, side))
+        for _, copied in consistent.of_samples(list(enumerate(read.timings))):
+            raise CompareError(f"{getattr(arguments, side)}: {copied}: each process must be measured")
     a, b = (sides[side] for side in SIDES)
     refuse(compare.incomparable(a.facts, b.facts), arguments.anyway)
     shared = {

@@ -154,7 +154,8 @@ def hunt_here(arguments: argparse.Namespace, against: environments.Environment |
     try:
         hunt.run(arguments.minutes, _workers(arguments.workers, settings.backend), note, arguments.programs)
     finally:  # an interruption must not lose findings
-        show_summary(hunt)
+        if hunt.around is not None:  # the first worker has started, and may judge
+            show_summary(hunt)
         if hunt.out:
             hunt.out.close()
         if arguments.keep:
@@ -348,6 +349,7 @@ def summary_lines(hunt: Hunt, width: int | None = None) -> list[str]:
         f" {hunt.waiting_s:.0f} s waiting for a worker; {hunt.shrinking_s:.0f} s shrinking;"
         f" {hunt.invalid} could not be judged",
         *not_run(hunt),
+        *places.describe_surroundings(hunt.around or {}),
         f"{len(hunt.groups)} groups of findings, {sum(not g.known for g in hunt.groups.values())} new",
     ]
     return lines
@@ -400,6 +402,8 @@ def replay(arguments: argparse.Namespace, against: environments.Environment | No
     marked = f", interpreted for {settings.topology}" if settings.topology else ""
     outcome = ""
     with Slot(settings) as slot:
+        for line in places.describe_surroundings(places.require_compilation(slot.around())):
+            note(line)
         modes = ("auto", "explicit") if settings.topology else ("auto", "explicit", "eager")
         for mode in dict.fromkeys((*modes, finding.mode, *([RELEASE] if against else []))):
             answer = slot.judge(finding.data(), (mode,))

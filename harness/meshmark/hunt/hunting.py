@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from meshmark.core.errors import BadInput
-from meshmark.hunt import blame, cures, grouping, shrinking
+from meshmark.hunt import blame, cures, grouping, places, shrinking
 from meshmark.hunt.differences import DifferenceData
 from meshmark.hunt.logs import Line
 from meshmark.hunt.oracles import DERIVATIVE, HOST, MANUAL, NUMPY, RELEASE
@@ -132,6 +132,8 @@ class Hunt:
     """The group of findings that are alike before shrinking, by `grouping.make_raw_key`."""
     known: Mapping[str, str] = field(default_factory=dict)
     out: IO[str] | None = None
+    around: dict[str, str] | None = None
+    """The settings and functions that are not those of a fresh process; None before a worker has said."""
     next: int = 0
     start: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -181,6 +183,7 @@ class Hunt:
         try:
             with Slot(self.settings) as slot:
                 self.slots.append(slot)
+                self._ask_around(slot, tell)
                 while not stop.is_set() and time.monotonic() < end:
                     with self.lock:
                         if programs is not None and self.next >= programs:
@@ -193,6 +196,14 @@ class Hunt:
             if not stop.is_set():
                 self.failure = self.failure or error
             stop.set()
+
+    def _ask_around(self, slot: Slot, tell: Any) -> None:
+        """Tell once what is unusual around the workers. BadInput if they don't compile programs."""
+        with self.lock:
+            if self.around is None:
+                self.around = places.require_compilation(slot.around())
+                for line in places.describe_surroundings(self.around):
+                    tell(line)
 
     def one(self, slot: Judging, number: int, tell: Any, halted: Callable[[], bool]) -> None:
         """Judge program `number`, shrink what it finds, and write its line to the record; nothing if `halted`."""

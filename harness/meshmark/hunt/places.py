@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from meshmark.core.errors import BadInput
@@ -32,6 +32,22 @@ def adapt_to_device_count(number: int | None, settings: Settings) -> Settings:
     # only one process can hold a TPU
     spare = settings.spare and backend != "tpu"
     return replace(settings, backend=backend, devices=min(number or MOST, found), spare=spare)
+
+
+def require_compilation(around: dict[str, str]) -> dict[str, str]:
+    """The unusual settings themselves. BadInput if JAX compiles no program under them: a hunt looks for what the
+    compiler does."""
+    if "jax_disable_jit" in around:
+        raise BadInput(
+            f"jax_disable_jit is {around['jax_disable_jit']}: nothing would be compiled; unset JAX_DISABLE_JIT"
+        )
+    return around
+
+
+def describe_surroundings(around: Mapping[str, str]) -> list[str]:
+    """A line that names the settings and functions that are not those of a fresh process; none without them."""
+    named = ", ".join(f"{name} = {value}" for name, value in around.items())
+    return [f"not as JAX comes: {named}"] if named else []
 
 
 def list_meshes(settings: Settings) -> Sequence[Sequence[int]]:

@@ -23,7 +23,7 @@ from meshmark.core.errors import BadInput
 from meshmark.core.terminal import note
 from meshmark.devices import environment
 from meshmark.devices.containment import START
-from meshmark.hunt import accelerators, generator, oracles
+from meshmark.hunt import accelerators, generator, oracles, places
 from meshmark.hunt.differences import DifferenceData
 from meshmark.hunt.findings import Finding
 from meshmark.hunt.hunting import Hunt
@@ -154,7 +154,9 @@ class RankHunt:
         self.group: Group = ranks.join(found, alike, join, ended=self._end)
         self.consensus = Consensus(self.group.channel, os.dup(2))
         with self.group.beginning():
-            self.devices = ranks.read_facts(self.group).num_devices
+            facts = ranks.read_facts(self.group)
+            self.devices = facts.num_devices
+            hunt.around = places.require_compilation(facts.surroundings)
         hunt.meshes = generator.meshes_over(self.devices)
 
     @property

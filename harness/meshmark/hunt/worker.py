@@ -5,9 +5,9 @@ It reads one JSON line per job from standard input, {"program": data} or {"draw"
 writes one line per answer; for "draw" also one line with the program before. With "truth" it answers with the right
 results. With "there", the results under another release of JAX, it compares them with its own. With "light" it
 compiles with `meshmark.hunt.oracles.LIGHT`; with "without" it turns the named pass of XLA off, and with "shardy": false
-the partitioner Shardy. With a topology as last argument it compiles programs for that topology and interprets them
-(`meshmark.hunt.compiled`). A program that crashes, or exceeds its deadline, ends only this process
-(`meshmark.hunt.workers`).
+the partitioner Shardy. {"around": true} asks for the settings and functions that are not those of a fresh process. With
+a topology as last argument it compiles programs for that topology and interprets them (`meshmark.hunt.compiled`). A
+program that crashes, or exceeds its deadline, ends only this process (`meshmark.hunt.workers`).
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def main() -> None:
         out.flush()
 
     with watchdog.over(containment.START):
+        from meshmark.devices import surroundings
         from meshmark.devices.environment import configure_jax
         from meshmark.hunt import accelerators, another_release, generator, oracles
         from meshmark.program_data.program import from_json, to_json
@@ -64,6 +65,9 @@ def main() -> None:
         )
     for line in sys.stdin:
         job = json.loads(line)
+        if "around" in job:
+            say({"around": surroundings.unusual_settings()})
+            continue
         start, processor = time.perf_counter(), time.process_time()
         answer: dict[str, Any] = {}
         how = oracles.compile_by(bool(job.get("light")), job.get("without", ""), job.get("shardy", True))

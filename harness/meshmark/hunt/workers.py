@@ -276,6 +276,12 @@ class Slot:
         """What the workers have: the name of their "backend", the number of their "devices", their release of "jax"."""
         return self._ready().place
 
+    def around(self) -> dict[str, str]:
+        """The settings and functions of the workers that are not those of a fresh process, by name."""
+        answer, _ = self._ready().ask({"around": True})
+        found: dict[str, str] = (answer or {}).get("around", {})
+        return found
+
     def truth(self, program: Program, mode: str = "") -> list[dict[str, Any]]:
         """The right results of a program in a mode: dtype, shape and flat data of each; [] if it can't be run."""
         if mode == RELEASE:

@@ -404,7 +404,8 @@ def with_controls(lines: Sequence[TimingEntry]) -> list[TimingEntry]:
 
 
 def of_ceilings(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
-    """(line, problem) of the ceilings of a file: a run measures each once."""
+    """(line, problem) of the ceilings of a file: a run measures each once, and all of them or none: without the one
+    that binds, a share of it would be a share of another."""
     seen: dict[tuple[Any, ...], int] = {}
     for number, record in lines:
         if record["kind"] != "ceiling":
@@ -418,6 +419,12 @@ def of_ceilings(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
         if key in seen:
             yield number, f"{record['name']} is in line {seen[key]} too, of the same run: {AS_WRITTEN}"
         seen.setdefault(key, number)
+    every = (("copy bandwidth", "float32"), *(("largest matmul", dtype) for dtype in DTYPES))
+    last = {run: number for (run, _, _), number in seen.items()}
+    for run, number in last.items():
+        for name, dtype in every:
+            if (run, name, dtype) not in seen and (run, name, None) not in seen:
+                yield number, f"the run has ceilings, but not that of {name} in {dtype}: {AS_WRITTEN}"
 
 
 def differing(runs: Mapping[str, RunLine]) -> str:
