@@ -54,8 +54,8 @@ def test_the_policy_names_exactly_the_scripts_that_run(html):
     script = next(part for part in policy.split(";") if part.strip().startswith("script-src"))
     assert script.count("sha256-") == 3 and "unsafe-inline" not in script
     body = html.rpartition("<script>")[2].partition("</script>")[0]
-    assert page._hash(body) in script
-    assert page._hash(body + " ") not in script
+    assert page.script_hash(body) in script
+    assert page.script_hash(body + " ") not in script
 
 
 def test_nothing_is_loaded_from_elsewhere(html):

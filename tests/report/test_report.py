@@ -3,6 +3,7 @@
 
 import csv
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -101,18 +102,137 @@ def test_a_change_of_any_file_is_found(texts, written, name):
     assert report_check.check_report(texts, written).differences == [f"{name} is missing"]
 
 
-def elsewhere(written):
-    """As if the report had been made with another pandas."""
+def elsewhere(written, library="pandas", version="0.0.1"):
+    """As if the report had been made with another pandas: a manifest that fits the files."""
     manifest = json.loads((written / "report.json").read_text())
-    manifest["made_with"]["pandas"] = "0.0.1"
-    (written / "report.json").write_text(json.dumps(manifest))
+    manifest["made_with"][library] = version
+    for name in manifest["files"]:
+        manifest["files"][name] = hashlib.sha256((written / name).read_bytes()).hexdigest()
+    (written / "report.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
 
 
-def test_with_other_libraries_the_data_are_compared_and_it_says_so(texts, written):
+def substitute(path, pattern, new):
+    """The file with the first match of the pattern replaced by another text."""
+    text = path.read_text(encoding="utf-8")
+    made = re.sub(pattern, new, text, count=1)
+    assert made != text
+    path.write_text(made, encoding="utf-8")
+
+
+def test_with_other_libraries_all_that_they_leave_alone_is_compared_and_it_says_so(texts, written):
+    substitute(written / "summary.md", r"\| ", "|    ")  # the width of a column
+    substitute(written / "timings.csv", r",(0\.0*[1-9]\d{5})\d", r",\1")  # the last digits of a figure
+    assert not report_check.check_report(texts, written).same
     elsewhere(written)
-    changed(written / "index.html", "<title>Meshmark", "<title>meshmark")  # bytes, but no data
     found = report_check.check_report(texts, written)
-    assert found.same and "the data and not the bytes" in found.how and "made with 0.0.1" in found.how
+    assert found.same and "and not the bytes" in found.how and "made with 0.0.1" in found.how
+    strict = report_check.check_report(texts, written, only_bytes=True)
+    assert not strict.same and strict.how.startswith("byte by byte") and "made with 0.0.1" in strict.how
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "new", "says"),
+    [
+        ("index.html", "</body>", "<p>certified: TPU v5p, L4</p></body>", "line "),
+        ("index.html", "<title>Meshmark", "<title>meshmark", "line "),
+        ("index.html", "</body>", "<script>document.title = 1</script></body>", "has 5 scripts"),
+        ("index.html", '<script>"use strict";', '<script>"use strict"; let a;', "own script"),
+        ("index.html", '"strings":', '"strings":[],"strings":', "not spelled"),
+        ("index.html", '(id="plot-1">)', r"\1let a;", "scripts of Bokeh"),
+        ("index.html", r'("cases":\d+)', r"\g<1>1", "the records give"),
+        ("summary.md", "virtual", "real", "summary.md: line "),
+        ("conformance.md", "fail", "pass", "conformance.md: line "),
+        ("timings.md", r"(\d) us", r"\1 ns", "timings.md: line "),
+        ("timings.md", r"(\d)\.(\d+) us", r"\g<1>1.\2 us", "timings.md: line "),
+        ("tables.tex", "virtual", "real", "tables.tex: line "),
+        ("tables.tex", r"\Z", r"\\section{L4}", "tables.tex: line "),
+        ("timings.csv", r",8,", ",9,", "timings.csv."),
+        ("conformance.csv", r"\n[^\n]*\n", r"\n", "rows, and the records give"),
+        ("conformance.csv", "case", '"case', "no table"),
+    ],
+)
+def test_no_version_of_a_library_explains_other_words_scripts_or_counts(
+    texts, written, name, pattern, new, says
+):
+    substitute(written / name, pattern, new)
+    elsewhere(written)
+    found = report_check.check_report(texts, written)
+    assert "and not the bytes" in found.how and not found.same
+    assert any(line.startswith((name, "data")) and says in line for line in found.differences), found
+
+
+@pytest.mark.parametrize("made_with", ["pandas", None])
+def test_what_lies_beside_a_report_is_refused(texts, written, made_with):
+    if made_with:
+        elsewhere(written, made_with)
+    assert report_check.check_report(texts, written).same
+    (written / "run-0123456789.html").write_text("<h1>L4</h1>")
+    (written / "more").mkdir()
+    (summary := written / "summary.md").rename(written.parent / "elsewhere.md")
+    summary.symlink_to(written.parent / "elsewhere.md")
+    assert report_check.check_report(texts, written).differences == [
+        "more is not a file of this report: take it away",
+        "run-0123456789.html is not a file of this report: take it away",
+        "summary.md is missing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (r'"sources": \{', '"sources": {"tpu.jsonl": "0",', "report.json.sources.tpu.jsonl is only in"),
+        (r'"sources": \{[^}]*\}', '"sources": {}', "is only in the records"),
+        (r'("summary.md": ")\w{64}', r"\g<1>00", "the hash of summary.md is not that of the file"),
+        (r'"suite": "', '"suite": "9', "report.json.suite is"),
+        (r'\A\{', '{"certified": "L4",', "report.json.certified is only in the report"),
+        (r'\A\{', '{"suite": "9",', "not spelled"),
+        (r'("pandas": ")', r"\1TPU ", "no version of 'pandas'"),
+        (r'("made_with": \{)', r'\1"L4": "1",', "no version of 'L4'"),
+    ],
+)  # fmt: skip
+def test_with_other_libraries_the_manifest_still_fits(texts, written, old, new, says):
+    elsewhere(written)
+    substitute(written / "report.json", old, new)
+    found = report_check.check_report(texts, written)
+    assert not found.same and any(says in line for line in found.differences), found.differences
+
+
+def test_scripts_of_another_bokeh_are_known_by_their_hashes(texts, written, monkeypatch):
+    """A script can show anything, so the version that a report names does not vouch for it."""
+    from meshmark.report import page
+
+    html = (written / "index.html").read_text(encoding="utf-8")
+    one, other = re.findall(r'<script type="text/plain" id="plot-\d">(.*?)</script>', html, re.DOTALL)
+    html = html.replace(page.script_hash(other), page.script_hash("let a;")).replace(other, "let a;")
+    html = re.sub(r"Charts: Bokeh [\w.]+", "Charts: Bokeh 2.9.9", html)
+    (written / "index.html").write_text(html, encoding="utf-8")
+    elsewhere(written, "bokeh", "2.9.9")
+    found = report_check.check_report(texts, written)
+    assert found.differences == [
+        "index.html: its scripts of Bokeh are none that this suite knows, so nothing is known about what they show:"
+        " install bokeh==2.9.9 and check again"
+    ]
+    hashes = (page.script_hash(one), page.script_hash("let a;"))
+    monkeypatch.setitem(report_check.KNOWN_PLOTS, "2.9.9", hashes)
+    assert report_check.check_report(texts, written).same
+
+
+def test_the_scripts_of_the_published_page_are_known():
+    from meshmark.report import page
+
+    made = json.loads((PAGE_OF_RESULTS / "report.json").read_text())["made_with"]
+    html = (PAGE_OF_RESULTS / "index.html").read_text(encoding="utf-8")
+    plots = re.findall(r'<script type="text/plain" id="plot-\d">(.*?)</script>', html, re.DOTALL)
+    assert report_check.KNOWN_PLOTS[made["bokeh"]] == tuple(map(page.script_hash, plots))
+
+
+def test_bytes_are_an_option_of_a_check(source, written, capsys):
+    arguments = ["report", str(source), "--bytes", "--output", str(written)]
+    assert cli.main(arguments) == 2 and "--check" in capsys.readouterr().err
+    assert cli.main([*arguments, "--check"]) == 0
+    elsewhere(written)
+    assert cli.main([*arguments, "--check"]) == 1
+    assert "report.json differs from byte" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -135,19 +255,23 @@ def test_with_other_libraries_the_data_are_compared_and_it_says_so(texts, writte
     ],
 )
 def test_with_other_libraries_other_data_are_found(texts, written, name, old, new, says):
-    elsewhere(written)
     changed(written / name, old, new)
+    elsewhere(written)
     found = report_check.check_report(texts, written)
     assert not found.same and any(says in line for line in found.differences), found.differences
 
 
 def test_figures_that_were_rounded_elsewhere_are_the_same():
-    assert report_check._is_close(1.0000001, 1.0) and report_check._is_close("0.30000000000000004", "0.3")
-    assert (
-        not report_check._is_close(1.01, 1.0)
-        and not report_check._is_close("a", "b")
-        and not report_check._is_close(None, 0)
-    )
+    assert report_check._is_close(1.0000001, 1.0)
+    assert report_check._is_close_text("0.30000000000000004", "0.3")
+    assert report_check._is_close_text("8", "8.0")
+    for new, old in ((1.01, 1.0), (5721, 5722), (True, 1), ("1.0", "1.0000001"), ("a", "b"), (None, 0)):
+        assert not report_check._is_close(new, old)
+    for new, old in (("5721", "5722"), ("5721", "5722.0"), ("nan", "inf"), ("", "0"), ("L3", "L4")):
+        assert not report_check._is_close_text(new, old)
+    assert report_check._is_close_line("| a  | 1.0000 ms |", "| a | 1.0001 ms |")
+    for new, old in (("JAX 0.12.0.1", "JAX 0.12.0.2"), ("L3", "L4"), ("5721 of 5721", "5720 of 5721")):
+        assert not report_check._is_close_line(new, old)
 
 
 def test_packed_records_give_the_same_tables(source, texts, tmp_path):

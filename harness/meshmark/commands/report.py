@@ -38,6 +38,11 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         help="write nothing: check that the report in --output agrees with the records (exit code 1 if not)",
     )
     add.add_argument(
+        "--bytes",
+        action="store_true",
+        help="with --check: the bytes must be the same, also if the report was made with other versions of libraries",
+    )
+    add.add_argument(
         "--long",
         action="store_true",
         help="every row of each table in Markdown (by default one page of each)",
@@ -59,6 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _write_report(arguments: argparse.Namespace) -> int:
     if arguments.output is None and (arguments.check or not arguments.open):
         raise BadInput("where is the report? Name its folder: --output DIR")
+    if arguments.bytes and not arguments.check:
+        raise BadInput("--bytes says how a report is checked: name it with --check")
     found = report.find_records(arguments.records)
     for line in (*found.notes, *found.problems):
         print(f"meshmark: {printable(line[:500])}", file=sys.stderr)
@@ -67,7 +74,7 @@ def _write_report(arguments: argparse.Namespace) -> int:
     if arguments.output is None:  # the browser reads it after this command has ended, so it stays
         arguments.output = Path(tempfile.mkdtemp(prefix="meshmark-report-"))
     if arguments.check:
-        checked = report_check.check_report(texts, arguments.output)
+        checked = report_check.check_report(texts, arguments.output, arguments.bytes)
         print(f"compared {checked.how}")
         if checked.same:
             print(f"{arguments.output} is what {len(found.sources)} record files give")

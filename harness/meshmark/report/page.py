@@ -89,7 +89,7 @@ def page(data: PageData) -> str:
     policy = "; ".join(
         [
             "default-src 'none'",
-            "script-src " + " ".join(f"'{_hash(text)}'" for text in (js, *plot)),
+            "script-src " + " ".join(f"'{script_hash(text)}'" for text in (js, *plot)),
             "style-src 'unsafe-inline'",  # Bokeh's charts use style elements
             "img-src data: blob:",
             "base-uri 'none'",
@@ -152,5 +152,6 @@ def _script(path: Path) -> str:
     return text
 
 
-def _hash(text: str) -> str:
+def script_hash(text: str) -> str:
+    """The hash of a script, as the content security policy of a page names it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
