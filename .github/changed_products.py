@@ -2,11 +2,13 @@
 """The products that a pull request changes: `python changed_products.py CHECKOUT BASE`.
 
 Prints one results/<release>/<product> per line. Exit code 1 if there is none, or if a path below results/ is neither of
-a product nor of a place that the project itself keeps there: such a path would be validated by nobody.
+a product nor of a place that the project itself keeps there: such a path would be validated by nobody. A path of such a
+place is named on standard error, because the validation of products does not look at it.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -28,23 +30,41 @@ def products(paths: list[str]) -> list[str]:
     return sorted(found)
 
 
+def kept(paths: list[str]) -> list[str]:
+    """The paths of places that the project itself keeps."""
+    return [path for path in paths if not PRODUCT.fullmatch(path)]
+
+
 def changed(checkout: str, base: str) -> list[str]:
-    """The paths below results/ that differ from where the branch began, with every name as it is."""
-    command = ["git", "-C", checkout, "diff", "--name-only", "-z", f"{base}...HEAD", "--", "results"]
-    return [
-        path
-        for path in subprocess.run(command, capture_output=True, check=True).stdout.decode().split("\0")
-        if path
+    """The paths below results/ that differ from where the branch began, with every name as it is. A file that moved has
+    two: the product that it left has changed too."""
+    command = [
+        "git",
+        "-C",
+        checkout,
+        "diff",
+        "--name-only",
+        "--no-renames",
+        "-z",
+        f"{base}...HEAD",
+        "--",
+        "results",
     ]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    done = subprocess.run(command, capture_output=True, check=True, env=plain)
+    return [path for path in done.stdout.decode().split("\0") if path]
 
 
 def main() -> int:
     """Print the products; 1 if something would not be validated."""
     try:
-        found = products(changed(*sys.argv[1:3]))
+        paths = changed(*sys.argv[1:3])
+        found = products(paths)
     except (ValueError, subprocess.CalledProcessError) as error:
         print(error, file=sys.stderr)
         return 1
+    for path in kept(paths):
+        print(f"not of a product, so no validation looks at it: {path!a}", file=sys.stderr)
     if not found:
         print("the pull request changes no product", file=sys.stderr)
         return 1
