@@ -108,3 +108,49 @@ def test_a_commit_that_counts_the_time_of_samples_says_so(monkeypatch, processes
         assert told is counts
     run["timing"]["counts"] = "samples"
     assert not any("timing.counts" in text for text in origin.find_impossible_origin(run, False))
+
+
+def test_what_is_checked_out_is_no_main_branch(history, tmp_path):
+    """The branch of a submission may have a changed suite and its revert."""
+    for words in (("checkout", "-q", "--detach"), ("branch", "-q", "-D", "main", "other")):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    for commit in history:
+        assert "no main branch is known here" in origin._ask(commit)
+    assert origin.files_before("0.12.0.1/cpu-4") == {}
+    assert ["no main branch is known here" in text for text in origin.describe_reviewer()] == [True]
+
+
+def test_variables_of_git_and_replaced_objects_lead_to_no_other_history(history, tmp_path, monkeypatch):
+    first, _, other = history
+    before = origin._ask(first)
+    elsewhere = tmp_path / "elsewhere"
+    subprocess.run(["git", "clone", "-q", "-b", "other", str(tmp_path), str(elsewhere)], check=True)
+    subprocess.run(["git", "-C", str(elsewhere), "branch", "-q", "-f", "main", other], check=True)
+    monkeypatch.setenv("GIT_DIR", str(elsewhere / ".git"))
+    monkeypatch.setenv("GIT_NAMESPACE", "a")
+    assert origin._ask(other) is None and origin._ask(first) == before
+    monkeypatch.undo()
+    monkeypatch.setattr(origin, "CHECKOUT", tmp_path)
+    subprocess.run(["git", "-C", str(tmp_path), "replace", first, other], check=True)
+    assert origin._ask(first) == before
+
+
+def test_the_main_branch_that_was_asked_is_named(history, tmp_path, monkeypatch):
+    monkeypatch.setattr(origin, "look_up", lambda commit: None)
+    (told,) = origin.find_impossible_origin(submissions.run_line(), marked=False)
+    assert "is not one of the project's main branch (main): run" in told
+    monkeypatch.setattr(origin, "digest_package", lambda: origin._digest("main"))
+    (said,) = origin.describe_reviewer()
+    assert said.startswith("commits of the suite are looked up in refs/heads/main (")
+    subprocess.run(["git", "-C", str(tmp_path), "update-ref", "refs/remotes/origin/main", "main"], check=True)
+    assert "refs/remotes/origin/main (" in origin.describe_reviewer()[0]
+
+
+def test_a_suite_that_is_not_that_of_the_main_branch_is_told(history, monkeypatch):
+    monkeypatch.setattr(origin, "digest_package", lambda: "0" * 16)
+    assert (
+        "this suite (package 0000000000000000) is not that of the main branch"
+        in origin.describe_reviewer()[1]
+    )
+    monkeypatch.setattr(origin, "CHECKOUT", None)
+    assert origin.describe_reviewer() == []

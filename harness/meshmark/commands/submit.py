@@ -12,7 +12,7 @@ from meshmark.commands.options import add_expectations, expectations
 from meshmark.core.errors import BadInput
 from meshmark.core.terminal import note, show
 from meshmark.levels.expectations import Expectations
-from meshmark.publish import submit
+from meshmark.publish import origin, submit
 from meshmark.publish.submit import BundleRefused, SubmitError, Wanted
 from meshmark.records.product_definition import ABOUT, NoteData
 
@@ -105,6 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
         mark=arguments.mark, logs=arguments.log, key=arguments.sign,
         unusable=unusable,
     )  # fmt: skip
+    for text in origin.describe_reviewer():
+        note(text)
     try:
         made = submit.make(
             arguments.records, wanted, Path(arguments.output), arguments.archive, expected,

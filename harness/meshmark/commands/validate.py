@@ -10,7 +10,7 @@ from meshmark.commands.arguments import path, positive
 from meshmark.commands.options import add_expectations, expectations
 from meshmark.core.terminal import note, show
 from meshmark.core.text import counted
-from meshmark.publish import badges, bundles, challenge, validate, workload
+from meshmark.publish import badges, bundles, challenge, origin, validate, workload
 from meshmark.publish.review import Review
 
 LONGEST = 500
@@ -56,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print every complaint, then a summary; returns 1 if there is a complaint."""
     expected = expectations(arguments)
     asked = challenge.read_challenge(arguments.challenge) if arguments.challenge else None
+    for text in origin.describe_reviewer():
+        note(text)
     reports: list[Review] = []
     for bundle in (one for named in arguments.bundle for one in bundles.open_bundles(named)):
         limits, beside = (

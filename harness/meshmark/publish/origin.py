@@ -2,12 +2,14 @@
 """Checks where a run comes from: its commit is on the main branch, its package is the commit's, and its date is later.
 
 The git history of the reviewer's checkout answers all of this. A commit that exists only in a pull request is not
-accepted. An installed package has no history, so there this module checks nothing.
+accepted. An installed package has no history, so there this module checks nothing. Variables of git
+(GIT_DIR and others) and replaced objects (`git replace`) do not count: they lead to another history.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import time
@@ -17,14 +19,15 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import Any
 
-from meshmark.core.installation import CHECKOUT
+from meshmark.core.installation import CHECKOUT, digest_package
 from meshmark.publish.review import AS_WRITTEN
 from meshmark.records import run_line
 from meshmark.records.results import RECORDS
 from meshmark.records.run_definition import RunLine
 
-MAIN = ("refs/remotes/origin/main", "refs/remotes/upstream/main", "refs/heads/main", "HEAD")
-"""The refs to look for the project's commits, in this order; the first one that exists is used."""
+MAIN = ("refs/remotes/origin/main", "refs/remotes/upstream/main", "refs/heads/main")
+"""The refs to look for the project's commits, in this order; the first one that exists is used. What is checked out is
+none of them: it may be the branch of a submission."""
 
 PACKAGE, EARLIER = "harness/meshmark", "harness"
 """The directory of the package, and its former directory from before the name meshmark."""
@@ -38,6 +41,8 @@ COUNTS_OVER = ("ranks/rank_timing.py", r"^COUNTS = (.+)")
 """Files of the package and patterns: the package version, the table version, whether runs close their records, whether
 they record what differs from original JAX, and whether the time of samples alone ends their sampling: in one process,
 and over several."""
+
+NO_MAIN = "no main branch is known here (git fetch origin main:refs/remotes/origin/main)"
 
 LISTS = "levels/data/must_pass"
 """The directory of the package with a directory for each version of the must-pass lists."""
@@ -84,7 +89,8 @@ def find_impossible_origin(run: RunLine, marked: bool) -> Iterator[str]:
     if isinstance(found, str):
         return  # there is no history to check against
     if found is None:
-        yield f"suite commit {suite['commit']} is not one of the project's main branch: run a published commit"
+        branch = f"the project's main branch{_named()}"
+        yield f"suite commit {suite['commit']} is not one of {branch}: run a published commit"
         return
     if started is not None and started < found.time - SLACK:
         yield f"`started` is {run['started']}, and its commit was made later: {AS_WRITTEN}"
@@ -117,14 +123,46 @@ def files_before(place: str) -> dict[str, bytes]:
     if CHECKOUT is None:
         return {}
     try:
-        main = next(
-            (ref for ref in MAIN if _git("rev-parse", "--verify", "--quiet", ref) is not None), "HEAD"
-        )
+        main = main_ref()
+        if main is None:
+            return {}
         listed = (_git("ls-tree", "--name-only", f"{main}:results/{place}") or b"").decode(errors="replace")
         found = {name: _git("show", f"{main}:results/{place}/{name}") for name in listed.splitlines()}
     except (OSError, subprocess.TimeoutExpired):
         return {}
     return {name: data for name, data in found.items() if data is not None and RECORDS.fullmatch(name)}
+
+
+def main_ref() -> str | None:
+    """The ref that counts as the main branch; None if the checkout has none. Raises what `_git` raises."""
+    return next((ref for ref in MAIN if _git("rev-parse", "--verify", "--quiet", ref) is not None), None)
+
+
+def _named() -> str:
+    """The main branch in brackets, for a message; "" if there is none."""
+    ref = main_ref() if CHECKOUT else None
+    return f" ({ref.removeprefix('refs/').removeprefix('remotes/').removeprefix('heads/')})" if ref else ""
+
+
+def describe_reviewer() -> list[str]:
+    """What a reviewer should know about this suite: the main branch that it asks, and whether it is the main branch's
+    own. Nothing for an installed package; a note about each product says that its commit could not be looked up."""
+    if CHECKOUT is None:
+        return []
+    try:
+        ref = main_ref()
+        if ref is None:
+            return [f"{NO_MAIN}: no commit of a suite can be looked up"]
+        commit = (_git("rev-parse", "--short=12", ref) or b"?").decode().strip()
+        told = [f"commits of the suite are looked up in {ref} ({commit})"]
+        if (own := digest_package()) != (its := _digest(ref)):
+            told.append(
+                f"this suite (package {own}) is not that of the main branch ({its or 'none'}): another suite may accept"
+                " what it refuses, so a reviewer validates with a checkout of the main branch"
+            )
+        return told
+    except (OSError, subprocess.TimeoutExpired):
+        return []
 
 
 def parse_started(text: Any) -> float | None:
@@ -153,9 +191,9 @@ def _ask(commit: str) -> Commit | str | None:
     if CHECKOUT is None:
         return f"suite commit {commit} could not be looked up: validate in a checkout of the suite to look for it"
     try:
-        main = next((ref for ref in MAIN if _git("rev-parse", "--verify", "--quiet", ref) is not None), None)
+        main = main_ref()
         if main is None:
-            return f"suite commit {commit} could not be looked up: the checkout has no history"
+            return f"suite commit {commit} could not be looked up: {NO_MAIN}"
         if _git("merge-base", "--is-ancestor", commit, main) is None:
             shallow = _git("rev-parse", "--is-shallow-repository") == b"true\n"
             cut = f"suite commit {commit} could not be looked up: the checkout is shallow (git fetch --unshallow)"
@@ -210,7 +248,8 @@ def _digest(commit: str) -> str:
 
 
 def _git(*arguments: str, given: bytes | None = None) -> bytes | None:
-    """The output of git; None if git fails."""
-    command = ["git", "-C", str(CHECKOUT), *arguments]
-    done = subprocess.run(command, capture_output=True, input=given, timeout=60)
+    """The output of git in this checkout; None if git fails."""
+    command = ["git", "--no-replace-objects", "-C", str(CHECKOUT), *arguments]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    done = subprocess.run(command, capture_output=True, input=given, timeout=60, env=plain)
     return done.stdout if done.returncode == 0 else None
