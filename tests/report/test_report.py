@@ -286,6 +286,23 @@ def test_packed_records_give_the_same_tables(source, texts, tmp_path):
     assert strip == [{k: v for k, v in row.items() if k not in ("file", "sha256")} for row in other] and strip
 
 
+def test_one_content_counts_once_however_it_is_packed(source, tmp_path):
+    plain, *packed = (tmp_path / name for name in ("a.jsonl", "b.jsonl.gz", "c.jsonl.gz"))
+    shutil.copy(source / "new.jsonl", plain)
+    for level, path in enumerate(packed, 1):
+        path.write_bytes(gzip.compress(plain.read_bytes(), level))
+    assert packed[0].read_bytes() != packed[1].read_bytes()
+    for files in ([plain, *packed], [*packed, plain], packed):
+        found = report.find_records(files)
+        assert [one.name for one in found.sources] == [files[0].name]
+        assert [n for n in found.notes if "taken once" in n] == [
+            f"{path.name}: the same file as {files[0].name}; taken once" for path in files[1:]
+        ]
+    packed[1].write_bytes(packed[1].read_bytes()[:-9])  # an unpacked beginning is not the content
+    with pytest.raises(report.RecordError, match="not a whole gzip file"):
+        report.find_records([plain, packed[1]])
+
+
 def test_a_results_directory_names_its_products(source, tmp_path):
     place = tmp_path / "results" / "0.12.0.1" / "eight-cpus"
     place.mkdir(parents=True)

@@ -8,12 +8,14 @@ other. No file contains the time when it was made: the same records, suite and l
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import itertools
 import json
 import math
 import os
 import platform
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -94,15 +96,17 @@ class _File:
 
 
 def find_records(paths: Sequence[Path]) -> Inputs:
-    """Read record files, and those below directories. Files of one rank of several are left out. ReportError if no file
+    """Read record files, and those below directories. The same content is taken once, packed or not. Files of one rank
+    of several are left out. ReportError if no file
     is left; RecordError if a file can't be read."""
-    found, seen = Inputs(), dict[str, str]()
+    found, seen = Inputs(), dict[str, str]()  # names by the hash of the unpacked content
     for file in itertools.chain.from_iterable(map(_files, paths)):
         sha256, size = _hash(file.path)
-        if sha256 in seen:
-            found.notes.append(f"{file.name}: the same file as {seen[sha256]}; taken once")
+        content = _hash_content(file.path) or sha256
+        if content in seen:
+            found.notes.append(f"{file.name}: the same file as {seen[content]}; taken once")
             continue
-        seen[sha256] = file.name
+        seen[content] = file.name
         if kind := context_data.kind_of(file.path):
             found.problems += found.beside.add(kind, file.path, file.name, sha256)
             continue
@@ -164,6 +168,21 @@ def _hash(path: Path) -> tuple[str, int]:
     except OSError as error:
         raise RecordError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None
     return found.hexdigest(), size
+
+
+def _hash_content(path: Path) -> str:
+    """SHA-256 of the unpacked content of a packed file; "" for any other, and for one that can't be unpacked."""
+    if path.suffix != ".gz":
+        return ""
+    found, size = hashlib.sha256(), 0
+    try:
+        with files.opened(path) as packed, gzip.GzipFile(fileobj=packed, mode="rb") as file:
+            while size <= MOST_BYTES and (block := file.read(files.PART)):
+                found.update(block)
+                size += len(block)
+    except (OSError, EOFError, zlib.error):  # who reads the records says what is wrong
+        return ""
+    return found.hexdigest()
 
 
 # Making -----------------------------------------------------------------------------------------------------
