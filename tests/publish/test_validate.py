@@ -255,6 +255,20 @@ def test_a_mark_lets_through_what_it_says_and_strict_does_not(honest, tmp_path, 
     assert "marked: dirty suite" in capsys.readouterr().out
 
 
+def test_a_seed_that_somebody_chose_is_told(honest):
+    """With enough seeds a case that fails now and then passes."""
+    notes = {seed: check_product(resealed(set_(CONFORMANCE, 0, seed=seed)(honest))).notes for seed in (0, 7)}
+    told = {seed: [text for text in found if "seed" in text] for seed, found in notes.items()}
+    assert told[0] == [] and len(told[7]) == 1 and "of seed 7, and runs have seed 0" in told[7][0]
+
+
+def test_a_command_names_the_main_branch_that_it_asks(honest, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(origin, "describe_reviewer", lambda: ["commits are looked up in main"])
+    assert cli.main(["validate", str(unpacked(honest, tmp_path)), "--json"]) == 0
+    said = capsys.readouterr()
+    assert "commits are looked up in main" in said.err and json.loads(said.out)[0]["accepted"]
+
+
 def test_a_note_explains_a_rate_above_the_peak(honest):
     change, _ = CATALOGUE["bandwidth above the peak"]
     noted = product_with(notes=[{"about": "peak", "text": "the switch adds up"}])(change(honest))

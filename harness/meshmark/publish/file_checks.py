@@ -180,9 +180,20 @@ def check_runs(
         )
     if differing := field_checks.differing(runs):
         review.complain("", f"the runs differ in {differing}: submit runs of one environment")
+    review.notes += describe_seeds(runs)
     looked_up = [origin.look_up(commit) for commit in sorted(commits)[:5]]
     review.notes += [unknown for unknown in looked_up if isinstance(unknown, str)]
     return runs
+
+
+def describe_seeds(runs: Mapping[str, RunLine]) -> list[str]:
+    """A note about runs with another seed than 0. A rounded or random case can pass with one seed and fail with the
+    next, so whoever tries many can choose."""
+    other = sorted({seed for run in runs.values() if (seed := run.get("seed", 0))})
+    if not other:
+        return []
+    named = ", ".join(map(str, other[:5])) + (" ..." if len(other) > 5 else "")
+    return [f"the inputs are of seed {named}, and runs have seed 0 unless somebody chooses another: ask why"]
 
 
 def _processes(run: RunLine) -> Iterator[str]:
