@@ -32,7 +32,7 @@ from meshmark.records.definition import ComparisonLine, ConformanceLine, Schedul
 from meshmark.records.fields import entries
 from meshmark.records.run_definition import RunFacts, RunLine
 from meshmark.records.shared import EveryLine
-from meshmark.timing import bench
+from meshmark.timing import bench, ceilings
 
 HEAD = {entry.name for entry in entries(EveryLine)} | {
     *("kind", "case", "operation", "variant", "mode", "mesh", "dtype", "size_bytes", "level", "seed"),
@@ -419,7 +419,7 @@ def of_ceilings(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
         if key in seen:
             yield number, f"{record['name']} is in line {seen[key]} too, of the same run: {AS_WRITTEN}"
         seen.setdefault(key, number)
-    every = (("copy bandwidth", "float32"), *(("largest matmul", dtype) for dtype in DTYPES))
+    every = (("copy bandwidth", "float32"), *(("largest matmul", dtype) for dtype in ceilings.DTYPES))
     last = {run: number for (run, _, _), number in seen.items()}
     for run, number in last.items():
         for name, dtype in every:
