@@ -105,8 +105,6 @@ def run(arguments: argparse.Namespace) -> int:
         mark=arguments.mark, logs=arguments.log, key=arguments.sign,
         unusable=unusable,
     )  # fmt: skip
-    for text in origin.describe_reviewer():
-        note(text)
     try:
         made = submit.make(
             arguments.records, wanted, Path(arguments.output), arguments.archive, expected,
@@ -125,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{made.path / name}: {size} bytes")
     if made.archive:
         print(f"{made.archive}: {made.archive.stat().st_size} bytes")
-    for text in made.report.notes[:20]:
+    for text in (*origin.describe_reviewer(), *made.report.notes[:20]):
         show([f"note: {text}"])
     show([validate_command.summary(made.report)], verdicts=True)
     return 0
