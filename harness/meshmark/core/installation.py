@@ -93,18 +93,89 @@ def _built_state() -> dict[str, Any]:
 
 
 def _git_state(checkout: Path) -> dict[str, Any]:
-    def git(*arguments: str) -> str | None:
-        command = ["git", "-C", str(checkout), *arguments]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
+    if _git(checkout, "rev-parse", "--show-toplevel") != os.fsencode(checkout) + b"\n":
+        return {}  # unpacked somewhere below another checkout
+    commit = (_git(checkout, "rev-parse", "HEAD") or b"").decode().strip()
+    return {"commit": commit or None, "clean": _is_clean(checkout) if commit else False}
 
-    if git("rev-parse", "--show-toplevel") != str(checkout):  # unpacked somewhere below another checkout
-        return {}
-    status = git("status", "--porcelain")
-    return {"commit": git("rev-parse", "HEAD"), "clean": None if status is None else not status}
+
+RUNS = ("harness", "conformance")
+"""The directories of a checkout that hold what runs."""
+
+PUBLISHED = "results/"
+"""The directory that holds what was published: nothing of it runs, and it is large."""
+
+
+def _is_clean(checkout: Path) -> bool | None:
+    """Whether the files of a checkout are as committed, and no others are there but those that the committed .gitignore
+    names; None if git does not answer.
+
+    Git's index and configuration are personal: they can tell git to look away from a file (skip-worktree,
+    assume-unchanged), to show no untracked files, and to exclude some. So the contents are compared here, and personal
+    excludes do not count.
+    """
+    changed = _git(checkout, "status", "--porcelain", "-z", "--untracked-files=no")
+    committed = _git(checkout, "ls-tree", "-r", "-z", "HEAD")
+    others = ["ls-files", "--others", "-z"]
+    untracked = [_git(checkout, *others, "--exclude-per-directory=.gitignore")]
+    if (
+        checkout / ".gitignore"
+    ).is_file():  # a file of this name that is not committed hides nothing of what runs
+        untracked.append(_git(checkout, *others, "--exclude-from=.gitignore", "--", *RUNS))
+    if changed is None or committed is None or None in untracked:
+        return None
+    if changed or any(untracked):
+        return False
+    entries = [line.split(b"\t", 1) for line in committed.split(b"\0") if line]
+    return all(_is_as_committed(checkout, os.fsdecode(name), *head.split()) for head, name in entries)
+
+
+def _is_as_committed(checkout: Path, name: str, mode: bytes, kind: bytes, digest: bytes) -> bool:
+    """Whether a file has the contents that git has for it. One that a sparse checkout left out counts as such, unless
+    it runs. Line ends of Windows count as those of the commit."""
+    if kind != b"blob" or name.startswith(PUBLISHED):
+        return True
+    path = os.path.join(checkout, name)
+    try:
+        if os.path.islink(path):
+            data = os.fsencode(os.readlink(path))
+        else:
+            with open(path, "rb") as file:
+                data = file.read()
+    except FileNotFoundError:
+        return "/" in name and not name.startswith(tuple(f"{one}/" for one in RUNS))
+    except OSError:
+        return False
+    size = len(digest)
+    return _blob_id(data, size) == digest or _blob_id(data.replace(b"\r\n", b"\n"), size) == digest
+
+
+def _blob_id(data: bytes, length: int) -> bytes:
+    """The name that git gives to a file with these contents, of so many digits."""
+    found = hashlib.sha1(usedforsecurity=False) if length == 40 else hashlib.sha256()
+    found.update(b"blob %d\0" % len(data) + data)
+    return found.hexdigest().encode()
+
+
+def git_environment() -> dict[str, str]:
+    """The environment for git: without the variables that name another repository, index or set of objects. Those that
+    say where git's configuration is stay, since it names the directories that git may trust."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") or (name.startswith("GIT_CONFIG_") and name != "GIT_CONFIG_PARAMETERS")
+    }
+    return kept | {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_OPTIONAL_LOCKS": "0"}
+
+
+def _git(checkout: Path, *arguments: str) -> bytes | None:
+    """The output of git about a checkout; None if git fails."""
+    command = ["git", "-C", str(checkout), "-c", "core.fsmonitor=false", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=30, env=git_environment())
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
 @cache
