@@ -236,6 +236,15 @@ LIES: dict[str, Lie] = {
     "a chip in the title": Lie(
         unchanged, "`title` names h100, and the records are of 'cpu'", product={"title": "Eight NVIDIA H100"}
     ),
+    "a chip in letters that look like its own": Lie(
+        unchanged, "`title` names h100, and the records are of 'cpu'", product={"title": "Eight NVIDIA H1OO"}
+    ),
+    "a chip by the name under which it is sold": Lie(
+        unchanged, "`hardware` names v6e, and the records", product={"hardware": "Google Cloud Trillium"}
+    ),
+    "another kind of devices in the product's name": Lie(
+        unchanged, "`name` says tpu-4, and the records are of 4 devices on backend cpu", name="tpu-4"
+    ),
     "a chip in the product's name": Lie(unchanged, "`name` names v5e, and the records", name="v5e-4"),
     "a chip by the name of its kind": Lie(
         unchanged, "`hardware` names v5e, and the records", product={"hardware": "4 x TPU v5 lite"}

@@ -27,7 +27,6 @@ Sources, by the key that `Chip.sources` uses:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -69,6 +68,8 @@ class Chip:
     """Bytes/s of one chip to other hosts, one way."""
     switch_reduces: bool = False
     """Whether the switch reduces and multicasts (NVLink SHARP): an all-reduce then sends its buffer once."""
+    sold_as: tuple[str, ...] = ()
+    """Further names under which the chip is sold, rented or written of."""
 
 
 def _chip(flops: dict[str, float], sources: dict[str, str], **fields: object) -> Chip:
@@ -113,6 +114,7 @@ _CHIPS = (
         {"flops": "v5e", "memory": "v5e (819 GB/s; later editions say 800), scaling-book", "links": "v5e"},
         name="v5e",
         device_kinds=("TPU v5 lite", "TPU v5e"),
+        sold_as=("v5litepod", "TPU v5 lite"),
         memory_bytes=16 * GIB,
         memory_bandwidth=819 * GB,
         links=4,
@@ -137,6 +139,7 @@ _CHIPS = (
         {"flops": "v6e, tpu7x", "memory": "tpu7x (1,638 GB/s; the page of v6e says 1,600)", "links": "v6e"},
         name="v6e",
         device_kinds=("TPU v6 lite", "TPU v6e"),
+        sold_as=("Trillium", "TPU v6 lite", "TPU v6"),
         memory_bytes=32 * GIB,
         memory_bandwidth=1638 * GB,
         links=4,
@@ -149,6 +152,7 @@ _CHIPS = (
         {"flops": "tpu7x", "memory": "tpu7x", "links": "tpu7x"},
         name="tpu7x",
         device_kinds=("TPU7x",),
+        sold_as=("Ironwood", "TPU v7", "TPU v7x", "TPU 7x"),
         memory_bytes=192 * GIB,
         memory_bandwidth=7380 * GB,
         links=6,
@@ -242,7 +246,14 @@ _CHIPS = (
 CHIPS: Mapping[str, Chip] = MappingProxyType({chip.name: chip for chip in _CHIPS})
 """The chips by name."""
 
-_KINDS = {kind: chip for chip in _CHIPS for kind in chip.device_kinds}
+KINDS: Mapping[str, Chip] = MappingProxyType({kind: chip for chip in _CHIPS for kind in chip.device_kinds})
+"""The chips by the kinds of their devices."""
+
+OTHERS = (
+    *("mi100", "mi210", "mi250", "mi250x", "mi300x", "mi308x", "mi325x", "mi350x", "mi355x"),
+    *("p100", "v100", "a10g", "a30", "a40", "a800", "l40", "l40s", "h20", "h800", "b100", "b300", "gaudi"),
+)
+"""Names of accelerators of which the table has no figures. Superchips are left out: they are CPUs too."""
 
 _PASSES = {"default": 1, "fastest": 1, "high": 3, "highest": 6}
 """bfloat16 passes of a float32 product on TPU, by precision (lax.Precision)."""
@@ -274,26 +285,13 @@ computations" (lax.Precision)."""
 
 def chip_of(device_kind: str) -> Chip | None:
     """The chip with this `jax.Device.device_kind`; None for a kind that is not listed."""
-    return _KINDS.get(device_kind)
-
-
-def named_in(text: str) -> set[str]:
-    """The chips that a text names, by their own names or by the kinds of their devices. `v4` is one only beside the
-    word TPU: it is also a generation of CPUs."""
-    said = " ".join(text.lower().split())
-    words = set(re.findall(r"[a-z0-9]+", said))
-    found = {name for name in CHIPS if name in words and (name != "v4" or "tpu" in words)}
-    return found | {
-        chip.name
-        for kind, chip in _KINDS.items()
-        if re.search(rf"(?<![a-z0-9]){re.escape(kind.lower())}(?![a-z0-9 ])", said + ".")
-    }
+    return KINDS.get(device_kind)
 
 
 def spelled_otherwise(kind: str) -> str:
     """The kind of a listed chip that differs from this text only in spaces and capital letters; "" if none does."""
     plain = " ".join(kind.lower().split())
-    return next((own for own in _KINDS if own != kind and own.lower() == plain), "")
+    return next((own for own in KINDS if own != kind and own.lower() == plain), "")
 
 
 def peak_flops(chip: Chip, dtype: str, precision: str = "default") -> float | None:

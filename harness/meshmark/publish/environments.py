@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from packaging.version import InvalidVersion, Version
 
-from meshmark.devices import chips, installed, surroundings
+from meshmark.devices import chip_names, chips, installed, surroundings
 from meshmark.publish.review import AS_WRITTEN
 from meshmark.records import run_line
 from meshmark.records.product_definition import ProductData
@@ -119,15 +119,26 @@ SAID: tuple[Literal["name", "title", "hardware"], ...] = ("name", "title", "hard
 """The texts of product.yaml that say what the product is. Every page has them as headings, or beside the devices."""
 
 
+_SOLD_AS = [
+    name.lower()
+    for chip in chips.CHIPS.values()
+    for name in chip.sold_as
+    if name.isascii() and name.isalnum()
+]
+
 _COUNTED = re.compile(
-    rf"(?<![a-z0-9])(cpu|gpu|tpu|{'|'.join(chips.CHIPS)})-(\d{{1,6}}(?:x\d{{1,6}})*)(?![a-z0-9])"
+    rf"(?<![a-z0-9])(cpu|gpu|tpu|{'|'.join([*chips.CHIPS, *_SOLD_AS])})-(\d{{1,6}}(?:x\d{{1,6}})*)(?![a-z0-9])"
 )
 """Matches the kind and the number of devices in a product's name: v5e-8, or v5e-2x4 over two processes."""
 
 
+KINDS_OF_DEVICES = {"cpu", "gpu", "tpu"}
+"""The kinds of devices that a product's name can say, and the backends that JAX names so."""
+
+
 def _find_other_numbers(product: ProductData, runs: Mapping[str, RunLine]) -> Iterator[str]:
-    """Yields where the product's name says another number of devices than its records have. Makers of TPUs count two
-    cores for a device."""
+    """Yields where the product's name says another number or kind of devices than its records have. Makers of TPUs
+    count two cores for a device."""
     facts = next(iter(runs.values()))["facts"]
     number, over = facts["num_devices"], run_line.processes(facts)
     for match in _COUNTED.finditer(product["name"]):
@@ -138,6 +149,9 @@ def _find_other_numbers(product: ProductData, runs: Mapping[str, RunLine]) -> It
                 f"{number} devices over {over} processes" if over > 1 else f"{number} devices of one process"
             )
             yield f"`name` says {match[0]}, and the records are of {there}: name what ran"
+        elif facts["backend"] in KINDS_OF_DEVICES and match[1] in KINDS_OF_DEVICES - {facts["backend"]}:
+            there = f"{number} devices on backend {facts['backend']}"
+            yield f"`name` says {match[0]}, and the records are of {there}: name what ran"
 
 
 def find_chips_without_run(product: ProductData, runs: Mapping[str, RunLine]) -> Iterator[str]:
@@ -147,10 +161,14 @@ def find_chips_without_run(product: ProductData, runs: Mapping[str, RunLine]) ->
         return
     yield from _find_other_numbers(product, runs)
     kinds = {str(run["facts"]["device_kind"]) for run in runs.values()}
-    there = {chip.name for kind in kinds if (chip := chips.chip_of(kind))}.union(*map(chips.named_in, kinds))
+    there = {chip.name for kind in kinds if (chip := chips.chip_of(kind))}.union(
+        *map(chip_names.named_in, kinds)
+    )
     kind = next(iter(runs.values()))["facts"]["device_kind"]
     for what in SAID:
-        if named := chips.named_in(product.get(what, "")) - there:
+        said = product.get(what, "")
+        others = chip_names.others_in(said) if kinds == {"cpu"} else set()
+        if named := (chip_names.named_in(said) - there) | others:
             told = f"`{what}` names {', '.join(sorted(named))}"
             yield f"{told}, and the records are of {kind[:40]!a}: name what ran"
 

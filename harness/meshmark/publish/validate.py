@@ -29,6 +29,7 @@ from meshmark.publish import (
     file_checks,
     floods,
     origin,
+    own_words,
     privacy,
     stretches,
     timing_checks,
@@ -117,6 +118,7 @@ def check_product(
         else:
             review.notes.append(text)
     review.prints = own if bundle.place not in places else None
+    review.notes += own_words.find_other_devices(product, runs)
     answers = challenge.find_unmet_demands(asked, files) if asked else ()
     words = environments.find_chips_without_run(product, runs)
     for text in itertools.chain(answers, words, copied, again):
