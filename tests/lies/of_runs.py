@@ -189,6 +189,8 @@ LIES: dict[str, Lie] = {
     "flags that make other devices": Lie(
         on_facts(flags={"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}), "and its flags make 8"
     ),
+    "more usable cores than there are": Lie(of_host(usable=96), "of which a process may use 96"),
+    "flags that are in a file": Lie(on_facts(flags={"XLA_FLAGS": "<path>"}), "the name of a file"),
     "a host without a core": Lie(of_host(cores=0), "a host of 0 cores"),
     "a group of one process": Lie(on_facts(group={"devices": 2}), "`group` is not of 1 processes"),
     "a capability that nobody knows": Lie(

@@ -187,7 +187,7 @@ def test_a_stream_is_compared_apart():
     [
         ({"backend": "gpu", "device_kind": "H200", "virtual": False}, ["virtual devices and B real", "H200"]),
         ({"num_devices": 4}, ["number of devices is 8 in A and 4 in B"]),
-        ({"host": {"cores": 64}}, ["unlike machines (2 and 64)"]),
+        ({"host": {"cores": 64}}, ["unlike machines (cores 2 and cores 64)"]),
     ],
 )
 def test_what_is_not_comparable(change, words):

@@ -23,18 +23,19 @@ from meshmark.core.errors import BadInput
 from meshmark.core.installation import suite
 from meshmark.core.meshes import MeshShape, parse_mesh
 from meshmark.core.privacy import redact
-from meshmark.devices import environment, surroundings, topologies
+from meshmark.devices import cores, environment, surroundings, topologies, variables
 from meshmark.devices.facts import Facts
 from meshmark.devices.topologies import Topology
 from meshmark.records.run_definition import LONGEST_FLAG
+from meshmark.records.run_line import COMPILER_FLAGS
 
 FLAGS = (
     *("JAX_", "XLA_", "LIBTPU_", "TPU_", "CUDA_VISIBLE", "NCCL_", "ROCR_", "HIP_"),
     *("NVIDIA_TF32", "CUBLAS_", "CUDNN_", "MIOPEN_", "ONEDNN_", "DNNL_", "OMP_", "KMP_", "MKL_", "OPENBLAS_"),
-    *("NPY_", "GLIBC_TUNABLES", "LD_PRELOAD", "LD_AUDIT"),
+    *("NPY_", "GLIBC_TUNABLES", "LD_PRELOAD", "LD_AUDIT", "NPROC"),
 )
 """Prefixes of the environment variables that are recorded: those of JAX and the compilers, of the libraries that
-compute, and those that load other libraries before them."""
+compute, those that load other libraries before them, and the one that sets the size of XLA's pools of threads."""
 
 LOADING = ("LD_PRELOAD", "LD_AUDIT")
 """The variables that name libraries; their names are kept, without their directories."""
@@ -51,10 +52,11 @@ class NoBackend(BadInput, RuntimeError):
     """JAX could not be imported or found no device; the message is one line."""
 
 
-def probe(variables: Mapping[str, str] | None = None, timeout: float = 300.0) -> Facts:
-    """Start a child that lists the devices and ends; NoBackend when that fails. `variables` are set for the child."""
-    code, marked, last = _child([], variables or {}, timeout)
-    return facts_said([] if code else marked, last, variables)
+def probe(given: Mapping[str, str] | None = None, timeout: float = 300.0) -> Facts:
+    """Start a child that lists the devices and ends; NoBackend when that fails. given: variables that are set for the
+    child."""
+    code, marked, last = _child([], given or {}, timeout)
+    return facts_said([] if code else marked, last, given)
 
 
 LEAST_SPACE, LEAST_FILES = 8 << 30, 128
@@ -78,9 +80,7 @@ def _limits() -> str:
     return told
 
 
-def facts_said(
-    said: Sequence[dict[str, Any]], last: str, variables: Mapping[str, str] | None = None
-) -> Facts:
+def facts_said(said: Sequence[dict[str, Any]], last: str, given: Mapping[str, str] | None = None) -> Facts:
     """The facts in the messages of a child; NoBackend if it gave none, or if its number of CPU devices is not the
     requested one. last: the last line of its standard error."""
     if not said:
@@ -88,7 +88,7 @@ def facts_said(
             f"JAX found no device: {last} (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')!r}){_limits()}"
         )
     found = Facts.from_json(said[-1])
-    asked = environment.of_child(variables or {}).get(environment.CPU_DEVICES, "")
+    asked = environment.of_child(given or {}).get(environment.CPU_DEVICES, "")
     if found.virtual and asked.isdecimal() and int(asked) != found.num_devices:
         raise NoBackend(
             f"JAX shows {found.num_devices} CPU devices, and {asked} were asked for: see XLA_FLAGS and"
@@ -111,11 +111,16 @@ def probe_topology(topology: Topology, layout: str, shapes: Iterable[MeshShape])
 
 
 def _child(
-    arguments: Sequence[str], variables: Mapping[str, str], timeout: float
+    arguments: Sequence[str], given: Mapping[str, str], timeout: float
 ) -> tuple[int, list[dict[str, Any]], str]:
     """Run this module in a child: (exit code, its messages after MARK, its last line of output)."""
     command = [sys.executable, "-m", "meshmark.devices.probe", *arguments]
-    env = environment.of_child(variables)
+    env = environment.of_child(given)
+    try:
+        for name in COMPILER_FLAGS:  # in one line, before the child says it with a traceback
+            _recorded(name, env.get(name, ""))
+    except BadInput as error:
+        raise NoBackend(str(error)) from None
     try:
         child = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=env)
     except subprocess.TimeoutExpired:
@@ -171,19 +176,34 @@ def _facts(devices: Sequence[Any], backend: str, num_processes: int) -> Facts:
             for d in devices
         ],
         flags=flags_here(),
-        host={"system": platform.system(), "machine": platform.machine(), "cores": os.cpu_count()},
+        host={"system": platform.system(), "machine": platform.machine(), **cores.counted()},
         suite=suite(),
         surroundings=surroundings.unusual_settings(),
     )
 
 
 def flags_here() -> dict[str, str]:
-    """The variables of this process that set flags of JAX, XLA and their backends."""
-    return {k: _kept(redact(_named(k, v))) for k, v in os.environ.items() if k.startswith(FLAGS)}
+    """The variables of this process that set flags of JAX, XLA and their backends, as code in C reads them. BadInput
+    if a variable names a place of flags that can't be read."""
+    return {
+        k: _kept(redact(_recorded(k, v))) for k, v in variables.as_c_reads().items() if k.startswith(FLAGS)
+    }
 
 
-def _named(name: str, value: str) -> str:
-    """The value of a variable. For a variable that names libraries, only their file names."""
+def hidden_flags() -> str:
+    """A line if code in C reads a variable with flags otherwise than `os.environ` shows it; else ""."""
+    return next(variables.hidden(FLAGS), "")
+
+
+def _recorded(name: str, value: str) -> str:
+    """The value of a variable. For a variable that names libraries, only their file names; for one that names a file of
+    flags, the flags."""
+    if name in COMPILER_FLAGS and variables.ELSEWHERE.search(value):
+        raise BadInput(
+            f"{name} takes flags from elsewhere (--flagfile, --fromenv): put the flags into the variable"
+        )
+    if name == variables.FILE_OF_FLAGS:
+        return variables.flags_in(value)
     return " ".join(Path(one).name for one in re.split("[ :]+", value)) if name in LOADING else value
 
 

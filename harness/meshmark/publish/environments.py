@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from packaging.version import InvalidVersion, Version
 
-from meshmark.devices import chip_names, chips, installed, surroundings
+from meshmark.devices import chip_names, chips, installed, surroundings, variables
 from meshmark.publish.review import AS_WRITTEN
 from meshmark.records import run_line
 from meshmark.records.product_definition import ProductData
@@ -89,6 +89,11 @@ def find_impossible_facts(facts: RunFacts, marked: bool = False) -> Iterator[str
     cores = (facts.get("host") or {}).get("cores")
     if cores is not None and not (type(cores) is int and cores > 0):
         yield f"a host of {str(cores)[:20]} cores: {AS_WRITTEN}"
+    usable, quota = ((facts.get("host") or {}).get(name) for name in ("usable", "quota"))
+    if type(usable) is int and type(cores) is int and not 0 < usable <= cores:
+        yield f"a host of {cores} cores, of which a process may use {str(usable)[:20]}: {AS_WRITTEN}"
+    if quota is not None and not (isinstance(quota, (int, float)) and quota > 0):
+        yield f"a host that grants the time of {str(quota)[:20]} cores: {AS_WRITTEN}"
     system = (facts.get("host") or {}).get("system")
     if system is not None and system not in SYSTEMS:
         yield f"a host with {str(system)[:40]!a}, on which JAX does not run: {AS_WRITTEN}"
@@ -194,6 +199,12 @@ def _of_variables(facts: RunFacts) -> Iterator[str]:
     for name in SHOWN if backend == "gpu" and facts["num_processes"] == 1 else ():
         if name in flags and (seen := len(str(flags[name]).split(","))) < facts["num_devices"]:
             yield f"{facts['num_devices']} GPUs, and {name} shows {seen}: {AS_WRITTEN}"
+    xla = str(flags.get(variables.FILE_OF_FLAGS, "")).lstrip(variables.BLANKS)
+    if xla and not xla.startswith("-"):
+        yield f"XLA_FLAGS is {xla[:40]!a}, the name of a file: set the flags themselves, and run again"
+    for name in run_line.COMPILER_FLAGS:
+        if variables.ELSEWHERE.search(str(flags.get(name, ""))):
+            yield f"{name} takes flags from elsewhere: set the flags themselves, and run again"
     told = SETTINGS if around is None else around
     for name, plain in SETTINGS.items():
         if str(flags.get(name, "")).lower() not in plain and not {name, name.lower()} & set(told):

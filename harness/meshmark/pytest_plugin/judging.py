@@ -131,8 +131,8 @@ def settle() -> None:
 
 def unchanged(facts: Facts) -> None:
     """RuntimeError if the settings, releases or compiler flags of this process differ from the run line, or if
-    functions of NumPy, JAX or the judge were replaced. A conftest.py, a plugin or a case can do this, and no reader of
-    the records would know."""
+    functions of NumPy, JAX or the judge were replaced, or if code in C reads other flags than Python. A conftest.py, a
+    plugin or a case can do this, and no reader of the records would know."""
     import jax
     import jaxlib
 
@@ -141,6 +141,8 @@ def unchanged(facts: Facts) -> None:
             raise RuntimeError(
                 f"this process has {name} {version}, and the run line {facts.versions[name]}: use one Python"
             )
+    if why := probe.hidden_flags():
+        raise RuntimeError(f"this process has flags that Python does not show: {why}")
     flags = {n: v for n, v in probe.flags_here().items() if n.startswith(OF_COMPILERS)}
     recorded = {n: v for n, v in facts.flags.items() if n.startswith(OF_COMPILERS)}
     if differing := [n for n in (*flags, *recorded) if flags.get(n) != recorded.get(n)]:

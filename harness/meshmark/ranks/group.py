@@ -10,7 +10,6 @@ they do so right after `jax.distributed.initialize`, since only JAX knows them.
 from __future__ import annotations
 
 import hashlib
-import os
 import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +24,7 @@ from meshmark.core.text import counted
 from meshmark.devices import compat, probe
 from meshmark.devices.facts import Facts
 from meshmark.devices.probe import FLAGS
+from meshmark.devices.variables import as_c_reads
 from meshmark.ranks import rollcall
 from meshmark.ranks.channel import Channel, Ended, spans
 from meshmark.ranks.wire import ChannelError, address
@@ -139,7 +139,7 @@ def introduction(options: Mapping[str, Any]) -> dict[str, Any]:
     own = suite()
     return {
         "JAX release": _versions(),
-        "flags": {k: v for k, v in sorted(os.environ.items()) if k.startswith(FLAGS) and of_every_rank(k)},
+        "flags": {k: v for k, v in sorted(as_c_reads().items()) if k.startswith(FLAGS) and of_every_rank(k)},
         "suite commit": f"{own['commit'] or 'unknown'}{'' if own['clean'] in (True, None) else ' with changes'}",
         "suite sources": own["digest"],
         "options": dict(options),

@@ -180,11 +180,15 @@ def _must_be_of_one_launch(path: Path, files: Sequence[Records]) -> None:
             )
 
 
+COUNTS = ("cores", "usable", "quota")
+"""The fields of a host that count its cores."""
+
+
 def _alike(run: Mapping[str, Any]) -> dict[str, Any]:
-    """The environment of a run line without values that may differ between hosts: the number of cores, and variables
-    that select a rank's devices."""
+    """The environment of a run line without values that may differ between hosts and ranks: the numbers of cores, and
+    variables that select a rank's devices."""
     found = run_line.environment_fields(run)
-    host = {name: value for name, value in (found["host"] or {}).items() if name != "cores"}
+    host = {name: value for name, value in (found["host"] or {}).items() if name not in COUNTS}
     flags = {name: value for name, value in found["flags"].items() if run_line.of_every_rank(name)}
     return found | {"host": host, "flags": flags}
 

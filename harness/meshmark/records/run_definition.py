@@ -31,6 +31,26 @@ class Host(TypedDict):
     system: NotRequired[Annotated[Name, Field("The operating system.")]]
     machine: NotRequired[Annotated[Name, Field("The processor's architecture.")]]
     cores: NotRequired[Annotated[int | None, Field("Number of CPU cores; null where unknown.")]]
+    usable: NotRequired[
+        Annotated[
+            int,
+            Field(
+                "How many of the cores the process may use, by its affinity. Missing where the system does not tell,"
+                " and in files of earlier versions.",
+                least=1,
+            ),
+        ]
+    ]
+    quota: NotRequired[
+        Annotated[
+            float,
+            Field(
+                "For how many cores the control groups of the process grant time. Missing without a limit, and in files"
+                " of earlier versions.",
+                above=0,
+            ),
+        ]
+    ]
 
 
 class Suite(TypedDict):

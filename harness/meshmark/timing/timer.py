@@ -114,7 +114,9 @@ def spread(number: int = 40) -> float:
 
 def doubts() -> str:
     """A line if this process can't be trusted to verify its programs, because something has replaced the judge or the
-    measuring core, or has changed how the processor rounds; else ""."""
+    measuring core, has changed how the processor rounds, or has set flags that Python does not show; else ""."""
+    if why := probe.hidden_flags():
+        return f"what times here has flags that Python does not show: {why}"
     if replaced := next(surroundings.judge_replaced((*surroundings.JUDGING, "meshmark.timing")), None):
         return f"what times here is not to be trusted: {': '.join(replaced)}"
     try:
