@@ -162,6 +162,7 @@ WAYS = (
     sabotaged("a conftest.py takes the case away", run=ALONE),
     sabotaged("a conftest.py makes NumPy find everything equal", "error"),
     sabotaged("a plugin changes a setting of JAX", "error"),
+    sabotaged("a plugin sets a flag that Python does not show", "error"),
     sabotaged("a plugin replaces a function of JAX", "error"),
     sabotaged("a plugin replaces what compares numbers", "error", ci=True),
     sabotaged("a plugin runs the failed case again, and it passes", "error"),

@@ -160,6 +160,8 @@ def pytest_configure(config):
                 plugin.sendevent = _forgetting(plugin.sendevent)
     if HOW == "a conftest.py makes NumPy find everything equal" and WORKER:
         numpy.array_equal = lambda *arguments, **options: True
+    if HOW == "a plugin sets a flag that Python does not show" and WORKER:
+        os.putenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
     if HOW == "a plugin changes a setting of JAX" and WORKER:
         import jax
 
