@@ -62,7 +62,9 @@ from meshmark.operations.programs.small_rules.slopes import RULES_OF_SLOPES
 from meshmark.operations.programs.small_rules.spelled import RULES_OF_SPELLINGS
 from meshmark.operations.programs.small_rules.storage import RULES_OF_STORAGE
 from meshmark.operations.programs.small_rules.threads import RULES_OF_THREADS
+from meshmark.operations.programs.small_rules.typed import RULES_OF_TYPED_ARRAYS
 from meshmark.operations.programs.small_rules.types import RULES_OF_TYPES
+from meshmark.operations.programs.small_rules.unreduced import RULES_OF_UNREDUCED
 from meshmark.operations.programs.small_rules.uses import RULES_OF_USES
 from meshmark.operations.programs.small_rules.values import RULES_OF_VALUES
 from meshmark.operations.programs.small_rules.wide import RULES_OF_WIDE_NUMBERS
@@ -121,6 +123,8 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_BATCHED_CALLS,
     **RULES_SELDOM_USED,
     **RULES_OF_WHAT_IS_FAR,
+    **RULES_OF_UNREDUCED,
+    **RULES_OF_TYPED_ARRAYS,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
