@@ -64,6 +64,7 @@ def load_families() -> None:
         "given_options",
         "kept_things",
         "seldom_rules",
+        "reported_rules",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")
