@@ -53,6 +53,9 @@ from meshmark.operations.programs.small_rules.pullbacks import RULES_OF_PULLBACK
 from meshmark.operations.programs.small_rules.puts import RULES_OF_PUTS
 from meshmark.operations.programs.small_rules.refusal import RULES_OF_REFUSAL
 from meshmark.operations.programs.small_rules.regions import RULES_OF_REGIONS
+from meshmark.operations.programs.small_rules.reported_batches import RULES_OF_REPORTED_BATCHES
+from meshmark.operations.programs.small_rules.reported_programs import RULES_OF_REPORTED_PROGRAMS
+from meshmark.operations.programs.small_rules.reported_slopes import RULES_OF_REPORTED_SLOPES
 from meshmark.operations.programs.small_rules.results import RULES_OF_RESULTS
 from meshmark.operations.programs.small_rules.reuse import RULES_OF_REUSE
 from meshmark.operations.programs.small_rules.seldom import RULES_SELDOM_USED
@@ -125,6 +128,9 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_WHAT_IS_FAR,
     **RULES_OF_UNREDUCED,
     **RULES_OF_TYPED_ARRAYS,
+    **RULES_OF_REPORTED_SLOPES,
+    **RULES_OF_REPORTED_PROGRAMS,
+    **RULES_OF_REPORTED_BATCHES,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
