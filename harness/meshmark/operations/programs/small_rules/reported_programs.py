@@ -106,7 +106,7 @@ def _checked_donation(line, grid):
 
 def _innermost_without_names(line, grid):
     """Three nested regions, each over one axis. The innermost names none, and has the axis that is left."""
-    m = cube(line)
+    m = Mesh(line.devices.reshape(sorted(cube(line).devices.shape)), ("a", "b", "c"))
     sizes = dict(m.shape)
     count = 2 * m.size
     host = (mixed((count,), 97, 7) - 40).astype(np.float32)
