@@ -152,6 +152,37 @@ def _innermost_without_names(line, grid):
             )
 
 
+def _regions_against_the_order(line, grid):
+    """A region inside of one over a later axis of the mesh (beside jax@6feb29fa59): of two axes and of three."""
+    count = 2 * line.size
+    host = (mixed((count,), 97, 7) - 40).astype(np.float32)
+
+    def over(body: Callable[[Any], Any], axis: str) -> Callable[[Any], Any]:
+        return lambda v: jax.shard_map(body, in_specs=P(axis), out_specs=P(axis), axis_names={axis})(v)
+
+    def square(v: Any) -> Any:
+        return v * v
+
+    three = cube(line)
+    for m, axes in (
+        (grid, "xy"),
+        (three, "abc"),
+        (three, "ab"),
+        (three, "ac"),
+        (grid, "yx"),
+        (three, "cba"),
+        (three, "ca"),  # JAX breaks the last two
+    ):
+        run: Callable[[Any], Any] = square
+        for axis in reversed(axes):
+            run = over(run, axis)
+        with jax.set_mesh(m):
+            what = f"a square in regions over {' and '.join(axes)} of {dict(m.shape)}"
+            on_each_device(jax.jit(run)(host), host * host, what)
+            slope = jax.jit(jax.grad(lambda v, run=run: run(v).sum()))(host)
+            on_each_device(slope, 2 * host, f"the slope of {what}")
+
+
 def _compiled_for_given_devices(line, grid):
     """A program that was lowered over an abstract mesh compiles for the devices that are given, each time."""
     if not may_leave_out_devices() or jax.default_backend() != "cpu":
@@ -401,6 +432,7 @@ RULES_OF_REPORTED_PROGRAMS: dict[str, Callable[..., None]] = {
     "donated_beside_itself": _donated_beside_itself,
     "checked_donation": _checked_donation,
     "innermost_without_names": _innermost_without_names,
+    "regions_against_the_order": _regions_against_the_order,
     "compiled_for_given_devices": _compiled_for_given_devices,
     "exported_keys_in_jit": _exported_keys_in_jit,
     "parts_in_a_tuple": _parts_in_a_tuple,
