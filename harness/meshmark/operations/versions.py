@@ -42,7 +42,7 @@ from meshmark.operations.programs.found.base import nonzero
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 34
+TABLE_VERSION = 35
 """The version of the table that the code describes. Run lines name it as `table`."""
 
 
@@ -194,6 +194,10 @@ def _matrices(argument: Argument) -> int:
 
 
 CHANGES: dict[int, TableChange] = {
+    35: TableChange(
+        "small rules from reports that no list named: unreduced and reduced values, Explicit axes, references, regions,"
+        " donation, and programs made ahead of time"
+    ),
     34: TableChange(
         "small rules of seldom batches and derivatives, of moves between memories, and of slopes far from zero"
     ),
