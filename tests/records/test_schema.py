@@ -93,7 +93,7 @@ def lines():
     """A good line of each kind."""
     from meshmark.operations import cases
 
-    run, ceiling, _, timing, *_ = timed()
+    run, ceiling, _, _, timing, *_ = timed()
     conformance = next(line for line in judged(cases.find(CASE, 4)) if line["check"] == "numbers")
     comparison = {"schema": 1, "kind": "comparison", "run": run["run"], "what": "verdict", "case": CASE}
     comparison |= {"verdict": "slower", "reason": "", "ratio": 1.2, "pairs": 20}

@@ -98,7 +98,7 @@ def base() -> list[dict]:
     """A short record file with every kind of line, of a run that closes its file."""
     case = cases.find("psum/axes=x+y/manual/2x2/float32/4KiB", submissions.DEVICES)
     of_run = {"run": submissions.RUN}
-    timed = [line | of_run for line in submissions.timed()[1:5]]
+    timed = [line | of_run for line in submissions.timed()[1:6]]
     comparison = {"schema": 1, "kind": "comparison", "what": "verdict", "case": case.id} | of_run
     comparison |= {
         "verdict": "pass",

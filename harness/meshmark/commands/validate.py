@@ -56,8 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Print every complaint, then a summary; returns 1 if there is a complaint."""
     expected = expectations(arguments)
     asked = challenge.read_challenge(arguments.challenge) if arguments.challenge else None
-    for text in origin.describe_reviewer():
-        note(text)
     reports: list[Review] = []
     for bundle in (one for named in arguments.bundle for one in bundles.open_bundles(named)):
         limits, beside = (
@@ -65,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
             [report.prints for report in reports if report.prints],
         )
         reports.append(validate.check_product(bundle, expected, asked, *limits, beside))
+    for text in origin.describe_reviewer():
+        note(text)
     if arguments.strict:
         for report in reports:
             told = [n for n in report.notes if n.startswith(("marked: ", validate.STALE))]
