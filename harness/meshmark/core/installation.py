@@ -102,8 +102,8 @@ def _git_state(checkout: Path) -> dict[str, Any]:
 RUNS = ("harness", "conformance")
 """The directories of a checkout that hold what runs."""
 
-PUBLISHED = "results/"
-"""The directory that holds what was published: nothing of it runs, and it is large."""
+BY_STAT = ("-c", "core.fsmonitor=false", "-c", "core.checkStat=default", "-c", "core.trustctime=true")
+"""Options with which git looks at each file again whose time, size or place is another one."""
 
 
 def _is_clean(checkout: Path) -> bool | None:
@@ -111,29 +111,41 @@ def _is_clean(checkout: Path) -> bool | None:
     names; None if git does not answer.
 
     Git's index and configuration are personal: they can tell git to look away from a file (skip-worktree,
-    assume-unchanged), to show no untracked files, and to exclude some. So the contents are compared here, and personal
-    excludes do not count.
+    assume-unchanged), to edit it first (filters), to show no untracked files, and to exclude some. So such files are
+    compared here, and personal excludes do not count.
     """
     changed = _git(checkout, "status", "--porcelain", "-z", "--untracked-files=no")
-    committed = _git(checkout, "ls-tree", "-r", "-z", "HEAD")
+    marked = _git(checkout, "ls-files", "-v", "-z")
     others = ["ls-files", "--others", "-z"]
     untracked = [_git(checkout, *others, "--exclude-per-directory=.gitignore")]
     if (
         checkout / ".gitignore"
     ).is_file():  # a file of this name that is not committed hides nothing of what runs
         untracked.append(_git(checkout, *others, "--exclude-from=.gitignore", "--", *RUNS))
-    if changed is None or committed is None or None in untracked:
+    if changed is None or marked is None or None in untracked:
         return None
     if changed or any(untracked):
         return False
-    entries = [line.split(b"\t", 1) for line in committed.split(b"\0") if line]
-    return all(_is_as_committed(checkout, os.fsdecode(name), *head.split()) for head, name in entries)
+    entries = [line for line in marked.split(b"\0") if line]
+    filters = _git(
+        checkout, "config", "--get-regexp", r"^filter\."
+    )  # what may edit a file before git looks at it
+    passed_over = {line[2:] for line in entries if filters or line[:1] != b"H"}
+    if not passed_over:
+        return True
+    committed = _git(checkout, "ls-tree", "-r", "-z", "HEAD")
+    blobs = [line.split(b"\t", 1) for line in (committed or b"").split(b"\0") if line]
+    return all(
+        _is_as_committed(checkout, os.fsdecode(name), *head.split())
+        for head, name in blobs
+        if name in passed_over
+    )
 
 
 def _is_as_committed(checkout: Path, name: str, mode: bytes, kind: bytes, digest: bytes) -> bool:
     """Whether a file has the contents that git has for it. One that a sparse checkout left out counts as such, unless
     it runs. Line ends of Windows count as those of the commit."""
-    if kind != b"blob" or name.startswith(PUBLISHED):
+    if kind != b"blob":
         return True
     path = os.path.join(checkout, name)
     try:
@@ -170,7 +182,7 @@ def git_environment() -> dict[str, str]:
 
 def _git(checkout: Path, *arguments: str) -> bytes | None:
     """The output of git about a checkout; None if git fails."""
-    command = ["git", "-C", str(checkout), "-c", "core.fsmonitor=false", *arguments]
+    command = ["git", "-C", str(checkout), *BY_STAT, *arguments]
     try:
         done = subprocess.run(command, capture_output=True, timeout=30, env=git_environment())
     except (OSError, subprocess.TimeoutExpired):
