@@ -119,6 +119,8 @@ def _of_names(names: Any, prefix: str, sources: Sources, file: str) -> Iterator[
             changed = "its code is not that of its source, as of another compiled file (__pycache__)"
             elsewhere = f"replaced by code of {Path(others[0]).name if others else type(value).__module__}"
             yield f"{prefix}{name}", changed if file in others else elsewhere
+        elif own and len(layers) == 1:
+            continue  # it was just compared
         elif not all(_is_of_its_source(layer, file, sources) for layer in layers):
             yield f"{prefix}{name}", "its code is not that of its source"
 

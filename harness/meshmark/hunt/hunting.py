@@ -198,12 +198,13 @@ class Hunt:
             stop.set()
 
     def _ask_around(self, slot: Slot, tell: Any) -> None:
-        """Tell once what is unusual around the workers. BadInput if they don't compile programs."""
-        with self.lock:
-            if self.around is None:
-                self.around = places.require_compilation(slot.around())
-                for line in places.describe_surroundings(self.around):
-                    tell(line)
+        """Tell what is unusual around the workers, which are alike, by the first slot. BadInput if they don't compile
+        programs."""
+        if slot is not self.slots[0]:
+            return
+        self.around = places.require_compilation(slot.around())
+        for line in places.describe_surroundings(self.around):
+            tell(line)
 
     def one(self, slot: Judging, number: int, tell: Any, halted: Callable[[], bool]) -> None:
         """Judge program `number`, shrink what it finds, and write its line to the record; nothing if `halted`."""

@@ -97,8 +97,7 @@ class _File:
 
 def find_records(paths: Sequence[Path]) -> Inputs:
     """Read record files, and those below directories. The same content is taken once, packed or not. Files of one rank
-    of several are left out. ReportError if no file
-    is left; RecordError if a file can't be read."""
+    of several are left out. ReportError if no file is left; RecordError if a file can't be read."""
     found, seen = Inputs(), dict[str, str]()  # names by the hash of the unpacked content
     for file in itertools.chain.from_iterable(map(_files, paths)):
         sha256, size = _hash(file.path)
