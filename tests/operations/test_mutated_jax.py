@@ -84,6 +84,17 @@ def test_a_change_is_in_the_function_that_jax_calls(tmp_path):
     assert True in seen and jnp.iscomplexobj(jnp.ones(2)) is False
 
 
+@pytest.mark.parametrize(("number", "names"), [(0, ["goes around"]), (1, ["goes in"])])
+def test_a_condition_is_asked_of_the_cases_that_it_sends_elsewhere(number, names):
+    node = ast.parse("if a:\n    b()\nc()").body[0]
+    change = mutated_jax.Change("a.py", "f", node, node, 0, number)
+    by_line = {("a.py", 1): ["goes in", "goes around"], ("a.py", 2): ["goes in"]}
+    assert mutated_jax.affected(change, by_line) == names
+    assert mutated_jax.affected(change, {("a.py", 1): ["all"], ("a.py", 2): ["all"] * (1 - number)}) == [
+        "all"
+    ]
+
+
 def test_cases_run_in_a_process_of_their_own(tmp_path):
     """A change that makes wrong programs is shown, one of a function that no case calls is not, and a hang ends."""
     script = tmp_path / "judges.py"

@@ -2,6 +2,7 @@
 """Changes one thing in JAX's Python code at a time, and judges cases that execute it: which changes does no case show?
 
     python -m tests.studies.mutated_jax run REACH ... --output FILE [--files "_src/lax/*" ...] [--count 200]
+    python -m tests.studies.mutated_jax run REACH ... --output MORE --again FILE --cases 100
     python -m tests.studies.mutated_jax tell FILE ...
 
 REACH is a file of `python -m tests.studies.reach run`, which names the cases that execute a line. `run` draws changes
@@ -216,7 +217,18 @@ def draw(
     drawn = random.Random(seed)
     found = [one for own in by_function.values() for one in drawn.sample(own, min(each, len(own)))]
     drawn.shuffle(found)
-    return [(one, by_line[one.file, one.line]) for one in found[:count]]
+    return [(one, affected(one, by_line)) for one in found[:count]]
+
+
+def affected(change: Change, by_line: dict[tuple[str, int], list[str]]) -> list[str]:
+    """The cases that may notice a change. Of an `if` that always or never holds these are the cases that go the other
+    way today, as far as the lines tell; without such a case, all that come to it."""
+    names, node = by_line[change.file, change.line], change.node
+    if not isinstance(node, ast.If) or node.body[0].lineno == node.lineno:
+        return names
+    inside = set(by_line.get((change.file, node.body[0].lineno), ()))
+    holds = change.number == 0
+    return [name for name in names if (name in inside) != holds] or names
 
 
 def judged(paths: Sequence[str]) -> Iterator[tuple[str, dict[str, list[int]], list[str]]]:
@@ -357,13 +369,17 @@ def run(arguments: argparse.Namespace) -> None:
     part, of = map(int, arguments.part.split("/"))
     functions = functions_by_file()
     output = Path(arguments.output)
-    done = set()
-    if output.exists():
-        done = {json.loads(text)["place"] for text in output.read_text(encoding="utf-8").splitlines()}
+    done = {line["place"] for line in read(arguments.output)} if output.exists() else set()
+    again = {
+        line["place"]: line["cases"] for path in arguments.again for line in read(path) if "cases" in line
+    }
     with output.open("a", encoding="utf-8") as file:
         for number, (change, names) in enumerate(drawn[part - 1 :: of], 1):
-            chosen = choose(names, table, arguments.cases, arguments.seed)
-            if change.key in done or not chosen:
+            if change.key in done or (arguments.again and change.key not in again):
+                continue
+            others = [name for name in names if name not in again.get(change.key, ())]
+            chosen = choose(others, table, arguments.cases, arguments.seed)
+            if not chosen:
                 continue
             begun = time.monotonic()
             outcome = judge_change(change, functions, [table[name] for name in chosen], arguments.seconds)
@@ -378,10 +394,16 @@ def run(arguments: argparse.Namespace) -> None:
             print(f"\r{number} of {len(drawn)} {change.key[:80]:80}", end="", file=sys.stderr)
 
 
+def read(path: str) -> list[dict[str, Any]]:
+    """The lines that `run` wrote."""
+    return [json.loads(text) for text in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
 def tell(arguments: argparse.Namespace) -> None:
-    """Print the share of changes that were shown, by file, and each that was not."""
-    texts = [text for path in arguments.files for text in Path(path).read_text(encoding="utf-8").splitlines()]
-    lines = [line for line in map(json.loads, texts) if "skipped" not in line]
+    """Print the share of changes that were shown, by file, and each that was not. A later file that judged a change
+    again has the last word."""
+    last = {line["place"]: line for path in arguments.files for line in read(path)}
+    lines = [line for line in last.values() if "skipped" not in line]
     by_file: dict[str, list[bool]] = defaultdict(list)
     for line in lines:
         by_file[line["place"].split(":")[0]].append("shown" in line)
@@ -410,6 +432,9 @@ def main() -> None:
     one.add_argument("--seconds", type=float, default=120, help="the time for a change")
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--part", default="1/1", help="which part of the changes, such as 1/2")
+    one.add_argument(
+        "--again", nargs="*", default=[], help="files of `run`: more cases for what no case showed there"
+    )
     one.set_defaults(do=run)
     one = commands.add_parser("tell", help="the changes that no case showed")
     one.add_argument("files", nargs="+")
