@@ -65,6 +65,7 @@ def load_families() -> None:
         "kept_things",
         "seldom_rules",
         "reported_rules",
+        "tested_regions",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

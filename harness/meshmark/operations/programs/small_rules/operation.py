@@ -64,6 +64,12 @@ from meshmark.operations.programs.small_rules.sizes import RULES_OF_SIZES
 from meshmark.operations.programs.small_rules.slopes import RULES_OF_SLOPES
 from meshmark.operations.programs.small_rules.spelled import RULES_OF_SPELLINGS
 from meshmark.operations.programs.small_rules.storage import RULES_OF_STORAGE
+from meshmark.operations.programs.small_rules.tested_partitions import RULES_OF_TESTED_PARTITIONS
+from meshmark.operations.programs.small_rules.tested_pullbacks import RULES_OF_TESTED_PULLBACKS
+from meshmark.operations.programs.small_rules.tested_references import RULES_OF_TESTED_REFERENCES
+from meshmark.operations.programs.small_rules.tested_regions import RULES_OF_TESTED_REGIONS
+from meshmark.operations.programs.small_rules.tested_slopes import RULES_OF_TESTED_SLOPES
+from meshmark.operations.programs.small_rules.tested_unreduced import RULES_OF_TESTED_UNREDUCED
 from meshmark.operations.programs.small_rules.threads import RULES_OF_THREADS
 from meshmark.operations.programs.small_rules.typed import RULES_OF_TYPED_ARRAYS
 from meshmark.operations.programs.small_rules.types import RULES_OF_TYPES
@@ -131,6 +137,12 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_REPORTED_SLOPES,
     **RULES_OF_REPORTED_PROGRAMS,
     **RULES_OF_REPORTED_BATCHES,
+    **RULES_OF_TESTED_REGIONS,
+    **RULES_OF_TESTED_UNREDUCED,
+    **RULES_OF_TESTED_REFERENCES,
+    **RULES_OF_TESTED_PULLBACKS,
+    **RULES_OF_TESTED_SLOPES,
+    **RULES_OF_TESTED_PARTITIONS,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
