@@ -66,6 +66,7 @@ def load_families() -> None:
         "seldom_rules",
         "reported_rules",
         "tested_regions",
+        "tested_types",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

@@ -65,10 +65,13 @@ from meshmark.operations.programs.small_rules.slopes import RULES_OF_SLOPES
 from meshmark.operations.programs.small_rules.spelled import RULES_OF_SPELLINGS
 from meshmark.operations.programs.small_rules.storage import RULES_OF_STORAGE
 from meshmark.operations.programs.small_rules.tested_partitions import RULES_OF_TESTED_PARTITIONS
+from meshmark.operations.programs.small_rules.tested_parts import RULES_OF_TESTED_PARTS
+from meshmark.operations.programs.small_rules.tested_places import RULES_OF_TESTED_PLACES
 from meshmark.operations.programs.small_rules.tested_pullbacks import RULES_OF_TESTED_PULLBACKS
 from meshmark.operations.programs.small_rules.tested_references import RULES_OF_TESTED_REFERENCES
 from meshmark.operations.programs.small_rules.tested_regions import RULES_OF_TESTED_REGIONS
 from meshmark.operations.programs.small_rules.tested_slopes import RULES_OF_TESTED_SLOPES
+from meshmark.operations.programs.small_rules.tested_types import RULES_OF_TESTED_TYPES
 from meshmark.operations.programs.small_rules.tested_unreduced import RULES_OF_TESTED_UNREDUCED
 from meshmark.operations.programs.small_rules.threads import RULES_OF_THREADS
 from meshmark.operations.programs.small_rules.typed import RULES_OF_TYPED_ARRAYS
@@ -143,6 +146,9 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_TESTED_PULLBACKS,
     **RULES_OF_TESTED_SLOPES,
     **RULES_OF_TESTED_PARTITIONS,
+    **RULES_OF_TESTED_TYPES,
+    **RULES_OF_TESTED_PLACES,
+    **RULES_OF_TESTED_PARTS,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
@@ -153,6 +159,7 @@ class SmallRule(ProgramForm):
     name = "small_rule"
     forms = SMALL_RULES
     two_axes: ClassVar[tuple[str, ...]] = ()
+    ending: ClassVar[tuple[str, ...]] = ("columns_regrouped_by_other_names",)
 
     @staticmethod
     def host(mesh, x, *, form, axis):
