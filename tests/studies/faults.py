@@ -67,6 +67,7 @@ def load_families() -> None:
         "reported_rules",
         "tested_regions",
         "tested_types",
+        "tested_arrays",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")

@@ -64,9 +64,13 @@ from meshmark.operations.programs.small_rules.sizes import RULES_OF_SIZES
 from meshmark.operations.programs.small_rules.slopes import RULES_OF_SLOPES
 from meshmark.operations.programs.small_rules.spelled import RULES_OF_SPELLINGS
 from meshmark.operations.programs.small_rules.storage import RULES_OF_STORAGE
+from meshmark.operations.programs.small_rules.tested_arrays import RULES_OF_TESTED_ARRAYS
+from meshmark.operations.programs.small_rules.tested_layouts import RULES_OF_TESTED_LAYOUTS
+from meshmark.operations.programs.small_rules.tested_memories import RULES_OF_TESTED_MEMORIES
 from meshmark.operations.programs.small_rules.tested_partitions import RULES_OF_TESTED_PARTITIONS
 from meshmark.operations.programs.small_rules.tested_parts import RULES_OF_TESTED_PARTS
 from meshmark.operations.programs.small_rules.tested_places import RULES_OF_TESTED_PLACES
+from meshmark.operations.programs.small_rules.tested_programs import RULES_OF_TESTED_PROGRAMS
 from meshmark.operations.programs.small_rules.tested_pullbacks import RULES_OF_TESTED_PULLBACKS
 from meshmark.operations.programs.small_rules.tested_references import RULES_OF_TESTED_REFERENCES
 from meshmark.operations.programs.small_rules.tested_regions import RULES_OF_TESTED_REGIONS
@@ -149,6 +153,10 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_TESTED_TYPES,
     **RULES_OF_TESTED_PLACES,
     **RULES_OF_TESTED_PARTS,
+    **RULES_OF_TESTED_ARRAYS,
+    **RULES_OF_TESTED_PROGRAMS,
+    **RULES_OF_TESTED_LAYOUTS,
+    **RULES_OF_TESTED_MEMORIES,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
