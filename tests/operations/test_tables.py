@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from meshmark.operations import cases
+from meshmark.operations.programs.small_rules import operation
 from meshmark.operations.selection import Selection
 from meshmark.operations.versions import TABLE_VERSION, as_of
 
@@ -39,6 +40,12 @@ def test_no_version_gets_or_loses_a_case_later():
     assert len(kept) == TABLE_VERSION, (
         "add the rows of the new versions: python -m tests.operations.test_tables"
     )
+
+
+def test_no_small_rule_takes_the_name_of_another():
+    sets = [rules for name, rules in vars(operation).items() if name.startswith("RULES")]
+    names = sorted(name for rules in sets for name in rules)
+    assert names == sorted(operation.SMALL_RULES), {name for name in names if names.count(name) > 1}
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def a_batch_of_rolls_takes_the_gaps_with_the_other_sign():
     return changed(jnp, "roll", roll)
 
 
-@fault(**rule("batches_of_one_name"))
+@fault(**rule("batches_with_places_of_one_name"))
 def a_batch_may_have_the_name_of_another_axis():
     def vmap(real, f, *a, spmd_axis_name=None, **k):
         return real(f, *a, **k)

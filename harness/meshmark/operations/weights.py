@@ -2,9 +2,9 @@
 """Weights: how far each coordinate of a case is from the ordinary one, for conformance and for timing.
 
 A weight of 0 is ordinary: float32, the most square mesh, 4 KiB, plain options, the three main modes. A profile takes
-the cases whose weights add up to at most its limit. So `standard` holds every case that departs from the ordinary in
-one or two small ways, and `full` holds their combinations. Conformance and timing use different weights: a check
-needs breadth, and timing covers what people choose between.
+the cases whose weights add up to at most its limit. So `quick` holds the cases that depart from the ordinary in one
+small way, `standard` every case that departs in one or two, and `full` holds their combinations. Conformance and timing
+use different weights: a check needs breadth, and timing covers what people choose between.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from meshmark.operations.base import Operation, Variant, parse_size
 if TYPE_CHECKING:
     from meshmark.operations.selection import Selection
 
-PROFILES = {"smoke": 0, "standard": 2, "full": 4}
+PROFILES = {"smoke": 0, "quick": 1, "standard": 2, "full": 4}
 """The profiles of the conformance tests, and the largest weight that each profile takes."""
 
 TURN_WEIGHTS = {"standard": 2, "full": 3}

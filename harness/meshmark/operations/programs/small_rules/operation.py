@@ -80,6 +80,7 @@ from meshmark.operations.programs.small_rules.tested_unreduced import RULES_OF_T
 from meshmark.operations.programs.small_rules.threads import RULES_OF_THREADS
 from meshmark.operations.programs.small_rules.typed import RULES_OF_TYPED_ARRAYS
 from meshmark.operations.programs.small_rules.types import RULES_OF_TYPES
+from meshmark.operations.programs.small_rules.unnoticed import RULES_OF_WHAT_NOBODY_NOTICED
 from meshmark.operations.programs.small_rules.unreduced import RULES_OF_UNREDUCED
 from meshmark.operations.programs.small_rules.uses import RULES_OF_USES
 from meshmark.operations.programs.small_rules.values import RULES_OF_VALUES
@@ -157,6 +158,7 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_TESTED_PROGRAMS,
     **RULES_OF_TESTED_LAYOUTS,
     **RULES_OF_TESTED_MEMORIES,
+    **RULES_OF_WHAT_NOBODY_NOTICED,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
@@ -167,7 +169,6 @@ class SmallRule(ProgramForm):
     name = "small_rule"
     forms = SMALL_RULES
     two_axes: ClassVar[tuple[str, ...]] = ()
-    ending: ClassVar[tuple[str, ...]] = ("columns_regrouped_by_other_names",)
 
     @staticmethod
     def host(mesh, x, *, form, axis):

@@ -146,7 +146,7 @@ def _rows_joined_with_numpy_rows(line, grid):
                 )
 
 
-def _batches_of_one_name(line, grid):
+def _batches_with_places_of_one_name(line, grid):
     """A vmap with spmd_axis_name over rows that are cut over that axis, and the refusal of rows cut over another."""
     m = explicit(grid)
     host = numbers(2 * grid.size, 2 * grid.size)
@@ -449,7 +449,7 @@ RULES_OF_TESTED_PLACES: dict[str, Callable[..., None]] = {
     "batches_with_places": _batches_with_places,
     "rows_stacked_with_whole_rows": _rows_stacked_with_whole_rows,
     "rows_joined_with_numpy_rows": _rows_joined_with_numpy_rows,
-    "batches_of_one_name": _batches_of_one_name,
+    "batches_with_places_of_one_name": _batches_with_places_of_one_name,
     "updates_with_places": _updates_with_places,
     "scalar_reads_with_places": _scalar_reads_with_places,
     "windows_across_cut_dimensions": _windows_across_cut_dimensions,
