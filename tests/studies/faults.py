@@ -68,6 +68,7 @@ def load_families() -> None:
         "tested_regions",
         "tested_types",
         "tested_arrays",
+        "unnoticed_changes",
     )
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")
