@@ -7,6 +7,7 @@ import gc
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import PurePath
@@ -108,10 +109,15 @@ class Judge:
         try:
             with x64(case.cell):
                 lines += self._host(case) if case.mode == "host" else self._program(case)
+                # A callback may fail after its program has returned. Without this the next case that waits for
+                # callbacks gets the error.
+                jax.effects_barrier()
         except BaseException as error:  # SystemExit and pytest's outcomes are the case's own too
             if interrupts.from_outside(error):
                 raise
             lines.append(line_of_exception(case, error))
+            with suppress(Exception):
+                jax.effects_barrier()
         return lines
 
     def _program(self, case: Case) -> Iterator[Line]:
