@@ -2,6 +2,7 @@
 """The judge compares exactly the shards that must exist: otherwise a shard that JAX does not list would pass."""
 
 import signal
+import time
 from types import SimpleNamespace
 
 import jax
@@ -106,6 +107,25 @@ def test_whatever_a_case_raises_is_its_verdict(monkeypatch, error):
         signal.signal(signal.SIGINT, before)
     assert (line.check, line.verdict) == ("execute", "error")
     assert line.reason.startswith(f"{type(error).__name__}: ")
+
+
+def test_a_callback_that_fails_late_is_the_failure_of_its_own_case(monkeypatch):
+    def fails(_):
+        time.sleep(0.1)
+        raise ValueError("told by the callback")
+
+    def starts_it(self, case):
+        # The program returns before its callback fails, and nobody waits for it.
+        jax.jit(lambda x: jax.debug.callback(fails, x, ordered=True))(1.0)
+        return iter(())
+
+    judge = Judge(tuple(jax.devices()))
+    with monkeypatch.context() as patch:
+        patch.setattr(Judge, "_program", starts_it)
+        (line,) = judge.run(cases.find(PLAIN, 8))
+    assert (line.check, line.verdict) == ("execute", "error")
+    jax.effects_barrier()  # nothing is left for the next case
+    assert {line.verdict for line in judge.run(cases.find(PLAIN, 8))} == {"pass"}
 
 
 @pytest.mark.parametrize("error", [interrupts.Interrupted(), interrupts.Terminated()])
