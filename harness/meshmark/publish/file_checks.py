@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from meshmark.core.escaping import field as field_of
+from meshmark.core.machines import comparable
 from meshmark.publish import (
     against_table,
     bundles,
@@ -173,7 +174,8 @@ def check_runs(
                 commits.add(commit)
     if not runs:
         review.complain("", "no run line in any file: submit whole files")
-    hosts = {str(sorted((run["facts"].get("host") or {}).items())) for run in runs.values()}
+    said = comparable([run["facts"].get("host") or {} for run in runs.values()])
+    hosts = {str(sorted(host.items())) for host in said}
     if len(hosts) > 1:
         review.complain(
             "", f"runs of {len(hosts)} machines ({' and '.join(sorted(hosts))[:200]}): submit one"

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from meshmark.core.errors import BadInput
+from meshmark.core.machines import comparable
 from meshmark.core.pairs import BLOCK, Outcome, Pairs, Rule, all_decided, compare_pairs, unchanged
 from meshmark.levels import counters
 from meshmark.records.shared import SCHEMA
@@ -112,20 +113,11 @@ def incomparable(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
         if (a.get(name) or None) != (b.get(name) or None):  # facts of an older commit lack some
             found.append(f"the {what} is {a.get(name)} in A and {b.get(name)} in B")
     hosts = [dict_of(x.get("host")) for x in (a, b)]
-    said = [{k: v for k, v in own.items() if k not in LATER or _tell_of_cores(*hosts)} for own in hosts]
+    said = comparable(hosts)
     if a.get("virtual") and b.get("virtual") and said[0] != said[1]:
         texts = " and ".join(", ".join(f"{k} {v}" for k, v in own.items()) for own in said)
         found.append(f"virtual devices share the cores of unlike machines ({texts})")
     return found
-
-
-LATER = ("usable", "quota")
-"""The fields of a host that records of earlier versions lack."""
-
-
-def _tell_of_cores(*hosts: Mapping[str, Any]) -> bool:
-    """Whether all of these hosts tell which cores a process may use."""
-    return all(any(name in host for name in LATER) for host in hosts)
 
 
 def dict_of(value: Any) -> dict[str, Any]:

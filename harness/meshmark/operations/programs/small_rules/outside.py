@@ -99,7 +99,9 @@ def _errors_of_callbacks(line, grid):
                 wrong("told by the callback" not in str(error), f"{what} arrives as {error}"[:300])
             else:
                 wrong(True, f"{what} is lost")
-            with suppress(Exception):  # the effect may still hold the error, which is the next caller's otherwise
+            with suppress(
+                Exception
+            ):  # the effect may still hold the error, which is the next caller's otherwise
                 jax.effects_barrier()
     expect(np.asarray(jax.jit(lambda v: v + 1)(x)), np.asarray(x) + 1, "a program after errors of callbacks")
 
