@@ -23,7 +23,7 @@ from meshmark.operations.programs.forms.options import wrong
 from meshmark.operations.programs.refusals import placed
 from meshmark.operations.programs.small_rules.comparing import expect, refused
 from meshmark.operations.programs.small_rules.hosts import on_each_device
-from meshmark.operations.programs.small_rules.tested_regions import numbers
+from meshmark.operations.programs.small_rules.sharing import numbers
 
 
 def _factors_that_are_joined(line, grid):

@@ -24,7 +24,8 @@ from meshmark.operations.programs.forms.options import wrong
 from meshmark.operations.programs.small_rules.arrays import cube
 from meshmark.operations.programs.small_rules.comparing import expect, refused
 from meshmark.operations.programs.small_rules.hosts import on_each_device
-from meshmark.operations.programs.small_rules.tested_types import WAYS, lies, numbers, whole_spec
+from meshmark.operations.programs.small_rules.sharing import WAYS, numbers
+from meshmark.operations.programs.small_rules.typed import lies, whole_spec
 from meshmark.operations.programs.unreduced.sums import require_unreduced_types
 
 

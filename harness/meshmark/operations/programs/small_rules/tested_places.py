@@ -20,7 +20,9 @@ from jax.sharding import reshard
 from meshmark.operations.programs.forms.base import explicit
 from meshmark.operations.programs.forms.options import wrong
 from meshmark.operations.programs.small_rules.comparing import refused
-from meshmark.operations.programs.small_rules.tested_types import WAYS, Cases, check, lies, numbers
+from meshmark.operations.programs.small_rules.sharing import WAYS, numbers
+from meshmark.operations.programs.small_rules.tested_types import Cases, check
+from meshmark.operations.programs.small_rules.typed import lies
 
 
 def _batches_with_places(line, grid):

@@ -19,8 +19,8 @@ from jax.sharding import PartitionSpec as P
 from meshmark.operations.base import Missing
 from meshmark.operations.programs.refusals import placed
 from meshmark.operations.programs.small_rules.hosts import on_each_device
+from meshmark.operations.programs.small_rules.sharing import WAYS, numbers
 from meshmark.operations.programs.small_rules.tested_references import is_kept
-from meshmark.operations.programs.small_rules.tested_regions import WAYS, numbers
 
 
 def _adds_to_references(line: Any, parts: dict[str, tuple[Callable[[Any], Any], Any]], ways: Any) -> None:

@@ -22,7 +22,7 @@ from meshmark.operations.programs.forms.base import explicit
 from meshmark.operations.programs.refusals import placed
 from meshmark.operations.programs.small_rules.comparing import expect, refused
 from meshmark.operations.programs.small_rules.hosts import on_each_device
-from meshmark.operations.programs.small_rules.tested_regions import JIT, WAYS, numbers
+from meshmark.operations.programs.small_rules.sharing import JIT, WAYS, numbers
 
 
 def is_kept(ref: Any, right: np.ndarray, place: NamedSharding, what: str) -> None:

@@ -18,19 +18,11 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.base import Missing
-from meshmark.operations.programs.cuts.running import mixed
 from meshmark.operations.programs.forms.base import explicit
 from meshmark.operations.programs.refusals import placed
 from meshmark.operations.programs.small_rules.comparing import expect, refused
 from meshmark.operations.programs.small_rules.hosts import on_each_device
-
-WAYS: dict[str, Callable[[Any], Any]] = {"without jit": lambda f: f, "in jit": jax.jit}
-JIT: dict[str, Callable[[Any], Any]] = {"in jit": jax.jit}
-
-
-def numbers(*shape: int, step: int = 5) -> np.ndarray:
-    """Small whole numbers of both signs."""
-    return (mixed(shape, 23, step) - 9).astype(np.float32)
+from meshmark.operations.programs.small_rules.sharing import JIT, WAYS, numbers
 
 
 def blocks_of(host: np.ndarray, parts: int, axis: int = 0) -> np.ndarray:

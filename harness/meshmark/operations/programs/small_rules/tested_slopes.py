@@ -20,7 +20,8 @@ from meshmark.operations.programs.cuts.running import mixed
 from meshmark.operations.programs.refusals import placed
 from meshmark.operations.programs.small_rules.comparing import expect, refused
 from meshmark.operations.programs.small_rules.hosts import on_each_device
-from meshmark.operations.programs.small_rules.tested_regions import JIT, WAYS, blocks_of, numbers
+from meshmark.operations.programs.small_rules.sharing import JIT, WAYS, numbers
+from meshmark.operations.programs.small_rules.tested_regions import blocks_of
 
 
 def _cotangents_of_integers_through_regions(line, grid):

@@ -16,39 +16,16 @@ from jax.sharding import AxisType, Mesh, NamedSharding, auto_axes, explicit_axes
 from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.base import Missing
-from meshmark.operations.programs.cuts.running import mixed
 from meshmark.operations.programs.forms.base import explicit
 from meshmark.operations.programs.forms.options import wrong
 from meshmark.operations.programs.small_rules.arrays import cube
 from meshmark.operations.programs.small_rules.comparing import expect, refused
 from meshmark.operations.programs.small_rules.hosts import on_each_device
+from meshmark.operations.programs.small_rules.sharing import WAYS, numbers
+from meshmark.operations.programs.small_rules.typed import lies, whole_spec
 
-WAYS: dict[str, Callable[[Any], Any]] = {"without jit": lambda f: f, "in jit": jax.jit}
 Cases = dict[str, tuple[Callable[..., Any], np.ndarray, tuple[Any, ...]]]
 """By name: a function, its answer, and the spec of its type."""
-
-
-def numbers(*shape: int) -> np.ndarray:
-    """Small whole numbers of both signs."""
-    return (mixed(shape, 23, 5) - 9).astype(np.float32)
-
-
-def whole_spec(spec: Any, rank: int) -> tuple[Any, ...]:
-    """The entries of a spec, one for each dimension."""
-    entries = tuple(
-        spec.partitions if isinstance(spec, P) else spec
-    )  # JAX refuses to unpack an unreduced spec
-    return (*entries, *(None,) * (rank - len(entries)))
-
-
-def lies(found: Any, right: np.ndarray, spec: tuple[Any, ...], what: str) -> None:
-    """RuntimeError unless the type is cut by the spec, and each device holds its part of the written answer."""
-    rank = np.ndim(right)
-    expect(whole_spec(jax.typeof(found).sharding.spec, rank), whole_spec(spec, rank), f"the spec of {what}")
-    on_each_device(found, right, what)
-    for shard in found.addressable_shards:
-        part = found.sharding.shard_shape(found.shape)
-        expect(shard.data.shape, part, f"the shape of a part of {what}")
 
 
 def check(cases: Cases, given: tuple[Any, ...], ways: dict[str, Any] | None = None) -> None:

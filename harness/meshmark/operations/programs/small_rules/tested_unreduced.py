@@ -21,7 +21,8 @@ from meshmark.operations.base import Missing
 from meshmark.operations.programs.forms.base import explicit
 from meshmark.operations.programs.small_rules.comparing import expect, may_leave_out_devices
 from meshmark.operations.programs.small_rules.hosts import on_each_device
-from meshmark.operations.programs.small_rules.tested_regions import JIT, WAYS, blocks_of, numbers
+from meshmark.operations.programs.small_rules.sharing import JIT, WAYS, numbers
+from meshmark.operations.programs.small_rules.tested_regions import blocks_of
 from meshmark.operations.programs.unreduced.sums import require_unreduced_types
 
 

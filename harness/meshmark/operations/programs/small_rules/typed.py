@@ -22,22 +22,25 @@ from meshmark.operations.programs.forms.base import explicit
 from meshmark.operations.programs.refusals import placed
 from meshmark.operations.programs.small_rules.comparing import expect, refused
 from meshmark.operations.programs.small_rules.hosts import on_each_device
-
-WAYS: dict[str, Callable[[Any], Any]] = {"without jit": lambda f: f, "in jit": jax.jit}
-
-
-def _numbers(*shape: int) -> np.ndarray:
-    """Small whole numbers of both signs."""
-    return (mixed(shape, 23, 5) - 9).astype(np.float32)
+from meshmark.operations.programs.small_rules.sharing import WAYS, numbers
 
 
-def _lies(found: Any, right: np.ndarray, spec: tuple[Any, ...], what: str) -> None:
+def whole_spec(spec: Any, rank: int) -> tuple[Any, ...]:
+    """The entries of a spec, one for each dimension."""
+    entries = tuple(
+        spec.partitions if isinstance(spec, P) else spec
+    )  # JAX refuses to unpack an unreduced spec
+    return (*entries, *(None,) * (rank - len(entries)))
+
+
+def lies(found: Any, right: np.ndarray, spec: tuple[Any, ...], what: str) -> None:
     """RuntimeError unless the type is cut by the spec, and each device holds its part of the written answer."""
-    seen = tuple(jax.typeof(found).sharding.spec)
     rank = np.ndim(right)
-    whole = [(*entries, *(None,) * (rank - len(entries))) for entries in (seen, spec)]
-    expect(whole[0], whole[1], f"the spec of {what}")
+    expect(whole_spec(jax.typeof(found).sharding.spec, rank), whole_spec(spec, rank), f"the spec of {what}")
     on_each_device(found, right, what)
+    for shard in found.addressable_shards:
+        part = found.sharding.shard_shape(found.shape)
+        expect(shard.data.shape, part, f"the shape of a part of {what}")
 
 
 def _pads_beside_cut_dimensions(line, grid):
@@ -45,7 +48,7 @@ def _pads_beside_cut_dimensions(line, grid):
 
     jax@1f556c1262."""
     m = explicit(line)
-    host = _numbers(m.size, 4, 5)
+    host = numbers(m.size, 4, 5)
     widths = ((0, 0), (3, 2), (1, 3))
     modes: tuple[Any, ...] = (
         "constant",
@@ -69,7 +72,7 @@ def _pads_beside_cut_dimensions(line, grid):
                     what = f"a pad by {mode} of {np.dtype(kind).name}, {way}"
                     if mode in ("linear_ramp", "mean", "median"):
                         found, right = jnp.round(found, 4), np.round(right, 4)
-                    _lies(found, right, ("d",), what)
+                    lies(found, right, ("d",), what)
 
 
 def _gradients_at_one_device_axes(line, grid):
@@ -116,7 +119,7 @@ def _gradients_at_one_device_axes(line, grid):
                             f"whether {what} is right",
                         )
                         right = np.asarray(found)
-                    _lies(found, right, ("x",), what)
+                    lies(found, right, ("x",), what)
 
 
 def _batched_gradient_through_cast(line, grid):
@@ -125,7 +128,7 @@ def _batched_gradient_through_cast(line, grid):
     jax@b26a9b42f8."""
     m = explicit(line)
     n = 2 * m.size
-    x, w = _numbers(n, 2, 3) % 5 - 2, _numbers(2, 3, 1)
+    x, w = numbers(n, 2, 3) % 5 - 2, numbers(2, 3, 1)
     narrow: Any = jnp.bfloat16
     for kind in (narrow, np.float16):
         with jax.set_mesh(m):
@@ -138,9 +141,9 @@ def _batched_gradient_through_cast(line, grid):
                     what = f"of {name} of {np.dtype(kind).name}, {way}"
                     by_x, by_w = run(batched)(*given)
                     right = np.broadcast_to(w[:, None, None, :, 0], (2, n, 2, 3)).astype(kind)
-                    _lies(by_x, right, (None, "d"), f"the batched gradient by the rows {what}")
+                    lies(by_x, right, (None, "d"), f"the batched gradient by the rows {what}")
                     right = np.broadcast_to(x.sum((0, 1))[None, :, None], (2, 3, 1))
-                    _lies(by_w, right, (), f"the batched gradient by the weights {what}")
+                    lies(by_w, right, (), f"the batched gradient by the weights {what}")
 
 
 def _switches_by_cut_indices(line, grid):
@@ -174,11 +177,11 @@ def _switches_by_cut_indices(line, grid):
         ):
             for way, run in WAYS.items():
                 found = run(jax.vmap(call, in_axes=(None, 0)))(first, i)
-                _lies(found, right, ("d",), f"{name} by a cut index, {way}")
+                lies(found, right, ("d",), f"{name} by a cut index, {way}")
         slope = np.where(one > 1, 1, 2).sum(dtype=np.float32)
         for name, call, right in (("a switch", switched, one.sum()), ("a cond", chosen, slope)):
             back = jax.jit(jax.grad(lambda v, f=call: jax.vmap(f, in_axes=(None, 0))(v, i).sum()))(v)
-            _lies(back, right, (), f"the gradient of {name} by a cut index")
+            lies(back, right, (), f"the gradient of {name} by a cut index")
 
 
 def _batches_cut_in_two_ways(line, grid):
@@ -187,7 +190,7 @@ def _batches_cut_in_two_ways(line, grid):
     jax@28cf745791."""
     m = explicit(grid)
     n = 2 * m.size
-    host = _numbers(n, n)
+    host = numbers(n, n)
     calls: dict[str, Callable[[Any, Any], Any]] = {
         "a pair": lambda x, y: (x, y),
         "a sum": lambda x, y: x + y,
@@ -202,7 +205,7 @@ def _batches_cut_in_two_ways(line, grid):
                     refused(what, "sharded the same", lambda g=given, f=call, run=run: run(jax.vmap(f))(*g))
             given = jax.device_put(host, P("x")), jax.device_put(host.T, P(None, "x"))
             found = jax.vmap(lambda x, y: x + 2 * y, in_axes=(0, 1))(*given)
-            _lies(found, 3 * host, ("x",), "a batch along two dimensions that are cut in one way")
+            lies(found, 3 * host, ("x",), "a batch along two dimensions that are cut in one way")
 
 
 def _gradients_of_loops_of_determinants(line, grid):
@@ -266,7 +269,7 @@ def _gradient_through_argsort(line, grid):
             for name, call, right in calls:
                 for way, run in WAYS.items():
                     what = f"the gradient through {name} of {np.dtype(kind).name}, {way}"
-                    _lies(run(jax.grad(call))(x), right, ("d",), what)
+                    lies(run(jax.grad(call))(x), right, ("d",), what)
 
 
 def _eager_indices_of_some_axes(line, grid):
@@ -279,7 +282,7 @@ def _eager_indices_of_some_axes(line, grid):
     for kinds in ((AxisType.Auto,) * 3, (AxisType.Explicit,) * 3):
         m = Mesh(line.devices.reshape(shape), names, axis_types=kinds)
         for axis, size in zip(names, shape, strict=True):
-            host = _numbers(2 * size, 2)
+            host = numbers(2 * size, 2)
             right = host * 2 + np.repeat(np.arange(size, dtype=np.float32), 2)[:, None]
             x = placed(m, host, axis)
 
@@ -319,8 +322,8 @@ def _reshapes_in_fortran_order(line, grid):
     m = explicit(line)
     n = m.size
     for kind in (np.float32, np.int32):
-        host = _numbers(4 * n).astype(kind)
-        square = _numbers(2 * n, 2).astype(kind)
+        host = numbers(4 * n).astype(kind)
+        square = numbers(2 * n, 2).astype(kind)
         with jax.set_mesh(m):
             for array, spec, shape, place in (
                 (host, P("d"), (-1, n), P(None, "d")),
@@ -336,13 +339,13 @@ def _reshapes_in_fortran_order(line, grid):
                 right = array.reshape(shape, order="F")
                 for way, run in WAYS.items():
                     what = f"a reshape of {array.shape} to {shape} in Fortran's order, {way}"
-                    _lies(run(call)(x), right, tuple(place), what)
+                    lies(run(call)(x), right, tuple(place), what)
                 if kind is np.float32:
                     by = mixed(right.shape, 29, 3).astype(kind) - 11
                     there = jax.device_put(by, place)
                     back = jax.jit(jax.grad(lambda v, f=call, there=there: (f(v) * there).sum()))(x)
                     what = f"the gradient of a reshape of {array.shape} to {shape} in Fortran's order"
-                    _lies(back, by.reshape(array.shape, order="F"), tuple(spec), what)
+                    lies(back, by.reshape(array.shape, order="F"), tuple(spec), what)
 
 
 def _reshard_of_closed_keys(line, grid):
@@ -373,7 +376,7 @@ def _repeat_in_named_batches(line, grid):
     rows, columns = grid.devices.shape
     times = (np.arange(rows * columns) % 4).reshape(rows, columns).astype(np.int32)
     for kind in (np.float32, np.int32):
-        host = _numbers(rows, columns).astype(kind)
+        host = numbers(rows, columns).astype(kind)
         calls: dict[str, tuple[Callable[[Any, Any], Any], np.ndarray]] = {
             "repeat": (lambda x, y: jnp.repeat(x, y, total_repeat_length=4), np.repeat(host, 4, axis=1)),
             "a set": (

@@ -23,9 +23,9 @@ from meshmark.operations.programs.forms.base import explicit
 from meshmark.operations.programs.forms.options import wrong
 from meshmark.operations.programs.small_rules.comparing import expect
 from meshmark.operations.programs.small_rules.hosts import on_each_device
+from meshmark.operations.programs.small_rules.sharing import WAYS, numbers
 from meshmark.operations.programs.unreduced.sums import require_unreduced_types
 
-WAYS: dict[str, Callable[[Any], Any]] = {"without jit": lambda f: f, "in jit": jax.jit}
 AXES = (("x",), ("y",), ("x", "y"))
 
 
@@ -50,18 +50,13 @@ def _has_the_total(found: Any, right: np.ndarray, what: str) -> None:
     on_each_device(reshard(found, P()), right, what)
 
 
-def _numbers(*shape: int) -> np.ndarray:
-    """Small whole numbers of both signs."""
-    return (mixed(shape, 23, 5) - 9).astype(np.float32)
-
-
 def _casts_made_unreduced(line, grid):
     """An array made of another with an unreduced out_sharding counts it once: with its dtype, and with another one.
 
     jax@0422b1a7f7, and the casts beside it."""
     require_unreduced_types()
     m = explicit(grid)
-    host = _numbers(2 * m.size, 2)
+    host = numbers(2 * m.size, 2)
     narrow: Any = jnp.bfloat16
     same: tuple[tuple[Any, Any], ...] = (
         (np.int32, None),
@@ -93,7 +88,7 @@ def _numbers_made_unreduced(line, grid):
     jax@0422b1a7f7 (beside it)."""
     require_unreduced_types()
     m = explicit(grid)
-    x = _numbers(3, 2)
+    x = numbers(3, 2)
     calls: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
         "zeros": (lambda v, s: jnp.zeros((3, 2), out_sharding=s), np.zeros((3, 2), np.float32)),
         "zeros of int32": (lambda v, s: jnp.zeros(3, np.int32, out_sharding=s), np.zeros(3, np.int32)),
@@ -132,7 +127,7 @@ def _reads_and_draws_made_unreduced(line, grid):
     require_unreduced_types()
     m = explicit(grid)
     key = jax.random.key(7)
-    host, rows = _numbers(6, 2), np.array([4, 0, 5])
+    host, rows = numbers(6, 2), np.array([4, 0, 5])
     draws: dict[str, Callable[..., Any]] = {
         "uniform": lambda **o: jax.random.uniform(key, (3, 2), minval=-1.0, **o),
         "bits": lambda **o: jax.random.bits(key, (3, 2), np.uint32, **o),
@@ -158,7 +153,7 @@ def _lists_made_unreduced(line, grid):
     jax@0422b1a7f7 (beside it)."""
     require_unreduced_types()
     m = explicit(grid)
-    host = _numbers(2, 3)
+    host = numbers(2, 3)
     calls: dict[str, Callable[[Any, Any], Any]] = {
         "reshard of a jax.Array": lambda a, s: reshard(jnp.asarray(a), s),
         "device_put of a jax.Array": lambda a, s: jax.device_put(jnp.asarray(a), s),
@@ -179,7 +174,7 @@ def _micro_batches_of_unreduced_gradients(line, grid):
     """A vmap over small batches of the gradient by reduced weights: of a scan over layers, and of layers in a row."""
     require_unreduced_types()
     m = explicit(line)
-    x, w = _numbers(4, 2 * m.size, 3) % 4 - 1, _numbers(2, 3, 3) % 3 - 1
+    x, w = numbers(4, 2 * m.size, 3) % 4 - 1, numbers(2, 3, 3) % 3 - 1
     ones = np.ones_like(x)
     slopes = [np.einsum("bij,bik->bjk", x, ones @ w[1].T), np.einsum("bij,bik->bjk", x @ w[0], ones)]
     value, slope = (x @ w[0] @ w[1]).sum((1, 2)), np.stack(slopes, 1)
@@ -211,7 +206,7 @@ def _reshape_of_reduced(line, grid):
         "a transposition": (lambda v: v.T, np.transpose),
         "expand_dims": (lambda v: jnp.expand_dims(v, 1), lambda v: np.expand_dims(v, 1)),
     }
-    host, by = _numbers(8, 3), mixed((24,), 19, 7).astype(np.float32) - 8
+    host, by = numbers(8, 3), mixed((24,), 19, 7).astype(np.float32) - 8
     with jax.set_mesh(m):
         x = jax.device_put(host, P(reduced={"d"}))
         for name, (call, written) in calls.items():
@@ -236,7 +231,7 @@ def _product_of_unreduced_in_region(line, grid):
     require_unreduced_types()
     m = explicit(line)
     for kind in (np.float32, np.float16):
-        p, q = _numbers(8).astype(kind), (mixed((8,), 7, 3) - 3).astype(kind)
+        p, q = numbers(8).astype(kind), (mixed((8,), 7, 3) - 3).astype(kind)
         with jax.set_mesh(m):
             a = reshard(jnp.asarray(p), P(unreduced={"d"}))
             b = jax.device_put(q, P(reduced={"d"}))
@@ -260,7 +255,7 @@ def _broadcast_of_reduced(line, grid):
     require_unreduced_types()
     m = explicit(line)
     n = 2 * m.size
-    x = _numbers(5)
+    x = numbers(5)
     first, last = mixed((n, 5), 13, 3).astype(np.float32) - 5, mixed((5, n), 13, 3).astype(np.float32) - 5
     calls: tuple[tuple[str, Callable[[Any], Any], np.ndarray, np.ndarray, Any], ...] = (
         (
@@ -307,7 +302,7 @@ def _zeros_of_unused_reduced(line, grid):
     require_unreduced_types()
     m = explicit(line)
     for kind in (np.float32, np.float16):
-        host, by = _numbers(8).astype(kind), (mixed((8,), 7, 3) - 3).astype(kind)
+        host, by = numbers(8).astype(kind), (mixed((8,), 7, 3) - 3).astype(kind)
         with jax.set_mesh(m):
             a = jax.device_put(host, P(reduced={"d"}))
             along = reshard(jnp.asarray(by), P(unreduced={"d"}))
@@ -332,7 +327,7 @@ def _einsum_of_three_unreduced(line, grid):
     require_unreduced_types()
     m = explicit(grid)
     rows, columns = (2 * size for size in m.devices.shape)
-    a, b, c = _numbers(rows) % 5 - 2, _numbers(rows, columns) % 4 - 1, _numbers(rows) % 3 - 2
+    a, b, c = numbers(rows) % 5 - 2, numbers(rows, columns) % 4 - 1, numbers(rows) % 3 - 2
     with jax.set_mesh(m):
         for names, chosen, place, right in (
             ("d,dh,d->h", (0, 1, 2), P("y", unreduced={"x"}), (a * c) @ b),
@@ -361,7 +356,7 @@ def _sums_unreduced(line, grid):
     m = explicit(grid)
     rows, columns = (2 * size for size in m.devices.shape)
     for kind in (np.float32, np.int32):
-        host = (_numbers(rows, columns, 3) % 7 - 3).astype(kind)
+        host = (numbers(rows, columns, 3) % 7 - 3).astype(kind)
         with jax.set_mesh(m):
             x = jax.device_put(host, P("x", "y", None))
             calls: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[tuple[str, ...], ...]]] = {
