@@ -109,14 +109,15 @@ def test_whatever_a_case_raises_is_its_verdict(monkeypatch, error):
     assert line.reason.startswith(f"{type(error).__name__}: ")
 
 
-def test_a_callback_that_fails_late_is_the_failure_of_its_own_case(monkeypatch):
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_callback_that_fails_late_is_the_failure_of_its_own_case(monkeypatch, ordered):
     def fails(_):
         time.sleep(0.1)
         raise ValueError("told by the callback")
 
     def starts_it(self, case):
         # The program returns before its callback fails, and nobody waits for it.
-        jax.jit(lambda x: jax.debug.callback(fails, x, ordered=True))(1.0)
+        jax.jit(lambda x: jax.debug.callback(fails, x, ordered=ordered))(1.0)
         return iter(())
 
     judge = Judge(tuple(jax.devices()))

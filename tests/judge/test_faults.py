@@ -82,11 +82,12 @@ def likeliest_cases(fault: Fault) -> Iterator[Case]:
 
 
 @cache
-def passes(name: str) -> bool:
-    """Whether the case is a pass, or a known issue, without any fault."""
+def verdict(name: str) -> str:
+    """The verdict of the case without any fault."""
+    jax.clear_caches()  # JAX keeps what a fault made it compute
     lines = Judge(tuple(jax.devices())).run(cases.find(name, 8))
     known_issues.apply(ISSUES, name, lines)
-    return worst(line.verdict for line in lines) not in BAD
+    return worst(line.verdict for line in lines)
 
 
 @pytest.mark.one_in(2)
@@ -94,8 +95,12 @@ def passes(name: str) -> bool:
 def test_caught_by_the_standard_profile(name):
     """Only the cases that the fault is likely to touch; `python -m tests.studies.faults` runs whole profiles."""
     outcome = hunt(CATALOGUE[name], likeliest_cases(CATALOGUE[name]), ISSUES)
+    if not outcome.caught and all(
+        verdict(case.id) in ("known", "unsupported") for case in likeliest_cases(CATALOGUE[name])
+    ):
+        pytest.skip("this release breaks or lacks what its cases judge, so that no fault can be seen in them")
     assert outcome.caught, f"{name}: none of {outcome.judged} cases noticed"
-    assert passes(outcome.case), f"{outcome.case} fails without the fault too"
+    assert verdict(outcome.case) not in BAD, f"{outcome.case} fails without the fault too"
 
 
 def test_the_page_names_the_case_that_noticed_nearly_every_fault():

@@ -82,7 +82,7 @@ def test_fewer_devices_still_have_cases(number):
 @pytest.mark.parametrize(
     ("narrowed", "named"),
     [
-        ({"profile": "quick"}, "smoke, standard, full"),
+        ({"profile": "every"}, "smoke, quick, standard, full"),
         ({"operations": ("psumm",)}, "psum"),
         ({"modes": ("automatic",)}, "auto"),
         ({"dtypes": ("float31",)}, "float32"),

@@ -7,7 +7,6 @@ import gc
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import PurePath
@@ -30,6 +29,7 @@ from meshmark.judge.placement import placement, typed
 from meshmark.judge.programs import Program, make_gradient, mesh_over, place_array, x64
 from meshmark.levels import deviations
 from meshmark.operations.base import Argument, Missing, Result
+from meshmark.operations.callbacks import drop_errors_of_callbacks, wait_for_callbacks
 from meshmark.operations.cases import Case, Cell
 from meshmark.operations.selection import CAPABILITY_PATTERNS
 
@@ -111,13 +111,12 @@ class Judge:
                 lines += self._host(case) if case.mode == "host" else self._program(case)
                 # A callback may fail after its program has returned. Without this the next case that waits for
                 # callbacks gets the error.
-                jax.effects_barrier()
+                wait_for_callbacks()
         except BaseException as error:  # SystemExit and pytest's outcomes are the case's own too
             if interrupts.from_outside(error):
                 raise
             lines.append(line_of_exception(case, error))
-            with suppress(Exception):
-                jax.effects_barrier()
+            drop_errors_of_callbacks()
         return lines
 
     def _program(self, case: Case) -> Iterator[Line]:

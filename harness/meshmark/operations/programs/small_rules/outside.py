@@ -6,7 +6,6 @@ devices."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import jax
@@ -17,6 +16,7 @@ from jax.experimental import io_callback, multihost_utils, serialize_executable
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from meshmark.operations.callbacks import drop_errors_of_callbacks
 from meshmark.operations.programs.cuts.running import mixed
 from meshmark.operations.programs.forms.base import memory_kinds
 from meshmark.operations.programs.forms.options import wrong
@@ -99,10 +99,7 @@ def _errors_of_callbacks(line, grid):
                 wrong("told by the callback" not in str(error), f"{what} arrives as {error}"[:300])
             else:
                 wrong(True, f"{what} is lost")
-            with suppress(
-                Exception
-            ):  # the effect may still hold the error, which is the next caller's otherwise
-                jax.effects_barrier()
+            drop_errors_of_callbacks()
     expect(np.asarray(jax.jit(lambda v: v + 1)(x)), np.asarray(x) + 1, "a program after errors of callbacks")
 
 
