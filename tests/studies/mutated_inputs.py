@@ -354,6 +354,9 @@ def found_again(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
         def __exit__(self, *exception: object) -> None:
             return None
 
+        def around(self) -> dict[str, str]:
+            return {}
+
         def judge(self, program: object, modes: Sequence[str]) -> SimpleNamespace:
             to_json(program)  # type: ignore[arg-type]
             return SimpleNamespace(invalid="", not_run=[], differences=[])

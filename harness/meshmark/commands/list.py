@@ -52,6 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise SelectionError(
             f"{processes} processes can't share {number} devices equally: name another --num-devices"
         )
+    if not arguments.why:
+        cases.not_empty(selection, number)
     chosen = cases.cases(selection, number)
     if arguments.why:
         reasons = list(absences(selection, number))

@@ -62,7 +62,7 @@ def replaced(
         real = np.dtype(f"f{dtype.itemsize // 2}")
         parts = ordinary.view(real).reshape(*ordinary.shape, 2).copy()
         parts[..., 0] = mixed(bits, index, shape, parts[..., 0], kind)
-        return parts.reshape(*ordinary.shape[:-1], -1).view(dtype).reshape(ordinary.shape)
+        return parts.view(dtype).reshape(ordinary.shape)
     return mixed(bits, index, shape, ordinary, kind)
 
 

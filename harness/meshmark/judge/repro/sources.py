@@ -13,7 +13,7 @@ import inspect
 import symtable
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from types import FunctionType, ModuleType
@@ -113,7 +113,8 @@ def unannotated(text: str) -> str:
         elif isinstance(node, ast.FunctionDef):
             edits.append((_start(node), _signature_end(text, node), _signature(node)))
             if ast.get_docstring(node) is not None and len(node.body) > 1:
-                edits.append((_start(node.body[0]), _start(node.body[1]), ""))
+                following = (_first_line(node.body[1]), node.body[1].col_offset)
+                edits.append((_start(node.body[0]), following, ""))
     return edited(text, edits)
 
 
@@ -264,7 +265,7 @@ class Bundle:
         for part in (statement, *found.additions.get(name, ())):
             text = "".join(found.lines[_first_line(part) - 1 : part.end_lineno])
             if is_table(vars(module).get(name)):
-                text = with_entries(text, self._chosen & set(vars(module)[name]))
+                text = with_entries(text, self._chosen & set(vars(module)[name]), vars(module))
             self._copy(text, claimed, name, module, {})
         return claimed
 
@@ -274,14 +275,14 @@ class Bundle:
             stand_in = (statement.module, alias.name) in STAND_INS
             return self._global(sys.modules[__name__ if stand_in else statement.module or ""], alias.name)
         source = f"from {statement.module} " if isinstance(statement, ast.ImportFrom) else ""
-        line = f"{source}import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
-        if line not in self.imports:
-            self.imports[line] = None
-            # `import a.b` binds a, as `import a` does
-            bound = line if source or alias.asname else f"import {name}"
-            if self._names.get(bound) != name and self._claim(bound, name, "") != name:
-                raise ReproError(f"the name of `{line}` is taken by another definition")
-        return name
+        whole = not source and not alias.asname  # `import a.b` binds a, as `import a` does
+        bound = f"import {name}" if whole else f"{source}import {alias.name} as {name}"
+        claimed = self._names.get(bound) or self._claim(bound, name, "")
+        if whole and claimed != name:
+            raise ReproError(f"the name of `import {alias.name}` is taken by another definition")
+        renamed = f" as {claimed}" if not whole and claimed != alias.name else ""
+        self.imports[f"{source}import {alias.name}{renamed}"] = None
+        return claimed
 
     def _copy(self, text: str, name: str, old: str, module: ModuleType, closure: Mapping[str, Any]) -> None:
         """Append a definition, after everything that it uses, with the script's names."""
@@ -304,7 +305,8 @@ class Bundle:
                     dotted[id(node.value)] = node
         for node in dotted.values():
             holder = {**vars(module), **closure}[node.value.id]  # type: ignore[attr-defined]
-            edits.append((_start(node), _end(node), self.add(getattr(holder, node.attr))))
+            called = self._unhidden(self.add(getattr(holder, node.attr)), shadowed)
+            edits.append((_start(node), _end(node), called))
         plain = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in dotted]
         for used in sorted(globals_ & {n.id for n in plain}):
             if used in closure:
@@ -318,13 +320,26 @@ class Bundle:
             if new != used:
                 if used in shadowed:
                     raise ReproError(f"{old} of {module.__name__} uses {used} as a local name too")
+                new = self._unhidden(new, shadowed)
                 edits += [(_start(n), _end(n), new) for n in plain if n.id == used]
         head = tree.body[0]
         if name and isinstance(head, (ast.FunctionDef, ast.ClassDef)) and head.name != name:
             keyword = len("def " if isinstance(head, ast.FunctionDef) else "class ")
             start = (head.lineno, keyword)
             edits.append((start, (head.lineno, keyword + len(head.name.encode())), name))
+        elif name and isinstance(head, ast.Assign) and name != old:
+            edits += [(_start(n), _end(n), name) for n in head.targets if isinstance(n, ast.Name) and n.id == old]
         return edited(text, edits)
+
+    def _unhidden(self, name: str, local: Set[str]) -> str:
+        """A name of the script's definition that no local name of the text that uses it hides."""
+        while name in local:
+            key = ("another name", name)
+            if key not in self._names:
+                another = self._claim(key, f"the_{name}", "its")
+                self.parts.append(f"{another} = {name}")
+            name = self._names[key]
+        return name
 
     def _holds(self, holder: Any) -> bool:
         if isinstance(holder, ModuleType):
@@ -349,8 +364,9 @@ def is_table(value: Any) -> bool:
     )
 
 
-def with_entries(text: str, wanted: frozenset[str]) -> str:
-    """The statement of a table with only the wanted entries; unchanged if it has none of them."""
+def with_entries(text: str, wanted: frozenset[str], namespace: Mapping[str, Any]) -> str:
+    """The statement of a table with only the wanted entries; unchanged if it has none of them. Of the tables that are
+    spread into it, those with a wanted entry stay. namespace: the globals of its module, by name."""
     [statement] = ast.parse(text).body
     table = getattr(statement, "value", None)
     if not isinstance(table, ast.Dict) or not wanted:
@@ -362,7 +378,8 @@ def with_entries(text: str, wanted: frozenset[str]) -> str:
             rest.discard(key.value)
     if rest:  # in another table, whose entries are spread into this one
         spread = [value for key, value in zip(table.keys, table.values, strict=True) if key is None]
-        kept += [f"**{ast.get_source_segment(text, value)}" for value in spread]
+        names = [ast.get_source_segment(text, value) or "" for value in spread]
+        kept += [f"**{name}" for name in names if rest & set(namespace.get(name, rest))]
     if not kept:  # they were added later
         return text
     entries = "".join(f"    {entry},\n" for entry in kept)
