@@ -133,7 +133,14 @@ def test_list_takes_names_of_operations(capsys):
 
 def test_list_of_nothing(capsys):
     assert main(["list", "--operations", "axis_index", "--modes", "auto"]) == 0
-    assert "0 operations, 0 cases" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "0 operations, 0 cases" in told.out and "no case is chosen" in told.err
+    assert (
+        main(["list", "--cases", "--operations", "all_gather", "--dtypes", "complex64", "--profile", "full"])
+        == 0
+    )
+    told = capsys.readouterr()
+    assert not told.out and "add --with complex" in told.err
 
 
 def test_list_why_gives_every_missing_spelling_a_reason(capsys):

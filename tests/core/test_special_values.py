@@ -61,6 +61,11 @@ def test_the_real_part_of_a_complex_number_is_special():
     assert np.isnan(seen.real).sum() == 1 and np.isfinite(seen.imag).all()
 
 
+def test_an_empty_complex_array_is_made():
+    """Its last dimension is one element long, and another one is empty."""
+    assert made("extreme", "complex64", (0, 1)).shape == (0, 1)
+
+
 def test_values_of_the_base_stay_beside_the_special_ones():
     seen = made("nan", base=values.summands, terms=8)
     plain = Argument((12, 10), "float32", (), values.summands, {"terms": 8}).block(3, values.whole((12, 10)))

@@ -6,6 +6,7 @@ of them as a user starts it. The default run uses a sample; MESHMARK_SLOW=1 uses
 """
 
 import ast
+import functools
 import os
 import re
 import statistics
@@ -16,8 +17,10 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 
-from meshmark.core import values
+from meshmark.core import groups as core_groups
+from meshmark.core import hlo_module, hlo_types, values
 from meshmark.judge import repro
 from meshmark.judge.repro import Bundle, ReproError, script
 from meshmark.judge.repro.printer import NAMES
@@ -25,6 +28,7 @@ from meshmark.levels import known_issues
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import Operation
 from meshmark.operations.selection import CAPABILITIES, Selection
+from tests import long
 from tests.scripts import Scripts
 
 
@@ -161,6 +165,27 @@ def test_every_script_can_be_made_and_imports_jax_and_what_it_brings_alone():
         library = {"optax": "optax", "checkpoint": "orbax", "flax": "flax", "datarax": "datarax"}
         about = {library[c] for c in case.cell.capabilities if c in library}
         assert tops - set(sys.stdlib_module_names) <= {"jax", "numpy", "ml_dtypes", "scipy", *about}, case.id
+
+
+def test_each_small_rule_has_a_short_script(run, tmp_path):
+    """A turn makes an eighth of them and runs one in 64; with MESHMARK_SLOW each is made and run."""
+    small = Selection("full", operations=("small_rule",), capabilities=tuple(CAPABILITIES))
+    issues = known_issues.load(jax.__version__, jax.default_backend())
+    lengths = {}
+    for case in cases.cases(small, 8):
+        if SLOW or long.is_sampled(case.id, 8, long.turn()):
+            text = script(case, 8)
+            lengths[case.id] = len(text.splitlines())
+            if (SLOW or long.is_sampled(case.id, 64, long.turn())) and not any(
+                i.covers(case.id) for i in issues
+            ):
+                done = run(text, tmp_path)
+                assert done.returncode == 0 or ": unsupported" in done.stderr, (
+                    case.id,
+                    done.stdout + done.stderr,
+                )
+    assert len(lengths) > 40 and statistics.median(lengths.values()) < 200
+    assert max(lengths.values()) <= 1100, max(lengths, key=lengths.get)
 
 
 def imported(text):
@@ -337,6 +362,50 @@ def test_a_name_that_the_script_needs_is_not_taken():
     bundle = Bundle(("meshmark", __name__), NAMES)
     name = bundle.add(expected)
     assert name != "expected" and f"def {name}(" in bundle.parts[0]
+
+
+def taking_local_names(x):
+    """Calls a function of another module by a name that is local here."""
+
+    @functools.cache
+    def whole(size):
+        return size
+
+    return whole(x) + len(values.whole((x,)))
+
+
+def hidden_names(x):
+    groups = core_groups.spelled("{{0,1}}", 2)
+    spelled = len(groups)
+    return spelled + x
+
+
+def test_a_decorator_after_a_docstring_stays_and_a_local_name_hides_no_definition():
+    function, text = made(taking_local_names)
+    assert function(3) == 4 and "@functools.cache" in text
+    function, text = made(hidden_names)
+    assert function(3) == hidden_names(3) and "the_spelled = spelled" in text
+
+
+def test_a_constant_and_an_import_are_renamed_where_their_names_are_taken():
+    """Two modules have a constant `_COMMENT`, and one defines what another one imports from JAX."""
+
+    def both(x):
+        read = tuple(hlo_module.split_list("f32[2]{0}, /*index=1*/ s32[]"))
+        return hlo_types.parse_type("(f32[2], /*index=1*/ s32[])"), read, x
+
+    function, text = made(both)
+    assert len(re.findall(r"^\w*_COMMENT = ", text, re.M)) == 2
+    assert repr(function(1)) == repr(both(1))
+    bundle = Bundle(("meshmark", __name__), ("Mesh",))
+    name = bundle.add(laid_out)
+    space = {}
+    exec("\n".join([*bundle.imports, *bundle.parts]), space)
+    assert space[name]() is jax.sharding.Mesh and "from jax.sharding import Mesh as _Mesh" in bundle.imports
+
+
+def laid_out():
+    return Mesh
 
 
 def test_what_has_no_source_is_an_error():

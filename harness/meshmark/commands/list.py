@@ -9,7 +9,7 @@ from typing import Any
 
 from meshmark.commands.arguments import devices, positive
 from meshmark.core import meshes, terminal
-from meshmark.core.terminal import show, show_json
+from meshmark.core.terminal import note, show, show_json
 from meshmark.core.text import counted, text_table
 from meshmark.devices.environment import DEFAULT_CPU_DEVICES
 from meshmark.operations import OPERATIONS, cases
@@ -53,7 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
             f"{processes} processes can't share {number} devices equally: name another --num-devices"
         )
     if not arguments.why:
-        cases.not_empty(selection, number)
+        try:
+            cases.not_empty(selection, number)
+        except SelectionError as error:  # an empty list is an answer: other programs count its lines
+            note(str(error))
     chosen = cases.cases(selection, number)
     if arguments.why:
         reasons = list(absences(selection, number))

@@ -328,7 +328,9 @@ class Bundle:
             start = (head.lineno, keyword)
             edits.append((start, (head.lineno, keyword + len(head.name.encode())), name))
         elif name and isinstance(head, ast.Assign) and name != old:
-            edits += [(_start(n), _end(n), name) for n in head.targets if isinstance(n, ast.Name) and n.id == old]
+            edits += [
+                (_start(n), _end(n), name) for n in head.targets if isinstance(n, ast.Name) and n.id == old
+            ]
         return edited(text, edits)
 
     def _unhidden(self, name: str, local: Set[str]) -> str:
