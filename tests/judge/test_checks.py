@@ -6,7 +6,9 @@ import time
 from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 from meshmark.core import interrupts
 from meshmark.core.verdicts import worst
@@ -109,24 +111,36 @@ def test_whatever_a_case_raises_is_its_verdict(monkeypatch, error):
     assert line.reason.startswith(f"{type(error).__name__}: ")
 
 
-@pytest.mark.parametrize("ordered", [False, True])
-def test_a_callback_that_fails_late_is_the_failure_of_its_own_case(monkeypatch, ordered):
+def fail_late():
+    """A program over all devices returns before its callback fails, and nobody waits for it. (A program of one device
+    may run in the thread that calls it, and raise there.)"""
+
     def fails(_):
         time.sleep(0.1)
         raise ValueError("told by the callback")
 
+    parted = NamedSharding(jax.make_mesh((jax.device_count(),), ("d",)), PartitionSpec("d"))
+    rows = jax.device_put(np.arange(jax.device_count(), dtype=np.float32), parted)
+    jax.jit(lambda x: jax.debug.callback(fails, x))(rows)
+
+
+def test_a_callback_that_fails_late_is_the_failure_of_its_own_case(monkeypatch):
     def starts_it(self, case):
-        # The program returns before its callback fails, and nobody waits for it.
-        jax.jit(lambda x: jax.debug.callback(fails, x, ordered=ordered))(1.0)
+        fail_late()
         return iter(())
 
     judge = Judge(tuple(jax.devices()))
     with monkeypatch.context() as patch:
         patch.setattr(Judge, "_program", starts_it)
         (line,) = judge.run(cases.find(PLAIN, 8))
-    assert (line.check, line.verdict) == ("execute", "error")
+    assert (line.check, line.verdict) == ("execute", "error") and "callback" in line.reason
     jax.effects_barrier()  # nothing is left for the next case
     assert {line.verdict for line in judge.run(cases.find(PLAIN, 8))} == {"pass"}
+
+
+def test_a_callback_that_failed_outside_of_any_case_is_no_failure_of_the_next_one():
+    fail_late()
+    assert {line.verdict for line in Judge(tuple(jax.devices())).run(cases.find(PLAIN, 8))} == {"pass"}
 
 
 @pytest.mark.parametrize("error", [interrupts.Interrupted(), interrupts.Terminated()])

@@ -28,7 +28,7 @@ def lines(name, seed):
     """The passing lines of a case that runs here, as records have them."""
     case = cases.find(name, 8)
     found = Judge(tuple(jax.devices()), seed).run(case)
-    assert {line.verdict for line in found} == {"pass"}
+    assert {line.verdict for line in found} == {"pass"}, [line.data for line in found]
     return case, [{"check": line.check, "seed": seed} | line.data for line in found]
 
 

@@ -106,6 +106,7 @@ class Judge:
         lines: list[Line] = []
         self._judged_cases += 1
         clear_sometimes(self._judged_cases)
+        drop_errors_of_callbacks()  # of what ran before, outside of any case
         try:
             with x64(case.cell):
                 lines += self._host(case) if case.mode == "host" else self._program(case)
