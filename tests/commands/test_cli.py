@@ -55,6 +55,7 @@ def meshmark(*arguments, **environment):
         (["repro", "psum/axes=x+y/manual/2x4/float32/4KiB", "--num-devices", "99999999"], ["16384"]),
         (["repro", "psum/axes=x+y/manual/2x4/float32/999999999999GiB", "--no-run"], ["not enough memory"]),
         (["explain", "psum/axes=x+y/manual/2x4/float32/4KiB", "--devices", "0,99"], ["99", "0 to 7"]),
+        (["explain", "put_get/to=x.y/host/2x4/float32/4KiB"], ["put_get/to=x.y", "meshmark repro"]),
         (["bisect", "missing", "--oldest", "new"], ["'new'", "0.4.30"]),
         (["tables", "missing.jsonl"], ["missing.jsonl"]),
         (["tables", "pyproject.toml"], ["pyproject.toml"]),

@@ -167,6 +167,11 @@ def test_every_script_can_be_made_and_imports_jax_and_what_it_brings_alone():
         assert tops - set(sys.stdlib_module_names) <= {"jax", "numpy", "ml_dtypes", "scipy", *about}, case.id
 
 
+def test_the_heading_says_what_the_form_judges():
+    text = script(cases.find("small_rule/form=counts_of_axes/host/2x4/float32/4KiB", 8), 8)
+    assert "mode host: Sums and means of Python numbers and whole numbers over one axis" in text
+
+
 def test_each_small_rule_has_a_short_script(run, tmp_path):
     """A turn makes an eighth of them and runs one in 64; with MESHMARK_SLOW each is made and run."""
     small = Selection("full", operations=("small_rule",), capabilities=tuple(CAPABILITIES))

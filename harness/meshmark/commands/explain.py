@@ -46,6 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
         words += ["--topology", topology.name]
         number, variables = topology.num_devices, topologies.ENVIRONMENT
     case = cases.find(arguments.case, number)
+    if case.mode == "host":
+        raise BadInput(
+            f"{case.id} is not one compiled program: mode host runs several, or none; `meshmark repro` prints them"
+        )
     if beyond := [n for n in arguments.devices.split(",") if len(n) > 9 or int(n) >= case.mesh.size]:
         size = case.mesh.size
         raise BadInput(f"--devices {beyond[0][:20]}: mesh {case.mesh.label} has positions 0 to {size - 1}")
@@ -58,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
             text=True,
             errors="replace",
             timeout=SECONDS,
-            env=environment.of_child(variables),
+            # with the filter, the last line is a remark of JAX and not the error
+            env=environment.of_child({**variables, "JAX_TRACEBACK_FILTERING": "off"}),
         )
     except subprocess.TimeoutExpired:
         raise BadInput(

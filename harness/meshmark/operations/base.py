@@ -10,10 +10,12 @@ that its signature names. Options are literals, so that `meshmark repro` can pri
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import FunctionType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -292,6 +294,13 @@ class Operation:
     def plan(self, request: Request) -> Plan:
         """The plan of one cell."""
         raise NotImplementedError
+
+    def describe(self, variant: Variant) -> str:
+        """What a variant judges, in one sentence: that of its form, where the operation has a table of forms."""
+        form = getattr(self, "forms", {}).get(variant.get("form"))
+        about = (inspect.getdoc(form) if isinstance(form, FunctionType) else "") or inspect.getdoc(type(self))
+        paragraph = " ".join((about or self.name).split("\n\n")[0].split())
+        return paragraph.partition(". ")[0].rstrip(".") + "."
 
     def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
         """Why this mode has no program here; None if it has one."""

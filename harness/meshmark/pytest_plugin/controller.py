@@ -412,7 +412,8 @@ def message(trial: Trial, lines: list[Line], seed: int) -> str:
             f"on one machine: meshmark launch -n {facts.num_processes} --devices-per-process"
             f" {facts.num_devices // facts.num_processes} -- meshmark test {options} --seed {seed}"
         )
-    return "\n".join([*reasons, trial.id, again])
+    about = f"what it judges: {case.operation.describe(request.variant)}"
+    return "\n".join([*reasons, trial.id, about, again])
 
 
 class Told:

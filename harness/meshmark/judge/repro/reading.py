@@ -7,7 +7,6 @@ not give the suite's own numbers to the bit, the suite's functions are copied.
 
 from __future__ import annotations
 
-import inspect
 import textwrap
 from collections.abc import Iterator
 from typing import Any
@@ -82,8 +81,7 @@ def program(subject: Subject) -> Script:
 def heading(subject: Subject) -> Iterator[str]:
     """The lines of the script's docstring."""
     case = subject.case
-    about = inspect.getdoc(subject.cls) or case.operation.name
-    sentence = " ".join(about.split("\n\n")[0].split()).partition(". ")[0].rstrip(".") + "."
+    sentence = case.operation.describe(case.cell.request.variant)
     yield from textwrap.wrap(f"{case.operation.name}, mode {case.mode}: {sentence}", WIDTH)
     yield ""
     made = f"meshmark repro '{subject.form.original or case.id}'" + (
