@@ -10,7 +10,7 @@ from meshmark.core import layout
 from meshmark.core.meshes import MeshShape
 from meshmark.interpreter import reader
 from meshmark.interpreter.sources import source
-from meshmark.judge import interpreted
+from meshmark.judge import explaining, interpreted
 from meshmark.judge.explaining import explain_module, scheduled
 from meshmark.judge.programs import Program
 from meshmark.operations import cases
@@ -149,3 +149,15 @@ def test_the_schedule_stands_beside_the_start(order, said):
 
 def test_a_text_without_a_schedule_says_nothing_of_it():
     assert scheduled(modules.text(P, START, DOT, END, SUM), 8) == {}
+
+
+def test_a_program_that_does_not_compile_is_one_line(monkeypatch, capsys):
+    def refuses(options):
+        raise RuntimeError("UNIMPLEMENTED: no such instruction\nand more lines")
+
+    monkeypatch.setattr(explaining, "lines_of", refuses)
+    assert explaining.main(["psum/axes=x+y/manual/2x4/float32/4KiB"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert (
+        len(told) == 1 and "can't be explained: RuntimeError: UNIMPLEMENTED: no such instruction" in told[0]
+    )

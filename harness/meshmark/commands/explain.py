@@ -62,8 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
             text=True,
             errors="replace",
             timeout=SECONDS,
-            # with the filter, the last line is a remark of JAX and not the error
-            env=environment.of_child({**variables, "JAX_TRACEBACK_FILTERING": "off"}),
+            env=environment.of_child(variables),
         )
     except subprocess.TimeoutExpired:
         raise BadInput(

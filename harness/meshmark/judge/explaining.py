@@ -360,11 +360,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BadInput as error:
         note(str(error))
         return 2
-    except WRONG_TEXT_ERRORS as error:
-        if not options.text:
-            raise
+    except Exception as error:
+        said = saying.first_line(error)[:300]
+        if not (options.text and isinstance(error, WRONG_TEXT_ERRORS)):
+            note(f"{options.case} can't be explained: {type(error).__name__}: {said}")
+            return 2
         note(
-            f"{options.text} can't be explained as {options.case}: {saying.first_line(error)[:300]}: name the text of"
+            f"{options.text} can't be explained as {options.case}: {said}: name the text of"
             " this case's compiled program, as compiled.as_text() gives it"
         )
         return 2
