@@ -334,11 +334,18 @@ def timed(comparison: Comparison, file: ComparisonFile) -> list[Difference]:
 # Files ------------------------------------------------------------------------------------------------------
 
 
+OF_FILES = (*SIDES, "least", "fail_on", "anyway", "json")
+"""The arguments that a comparison of record files takes."""
+
+
 def compare_files(arguments: argparse.Namespace) -> int:
     """Compare what two runs of `meshmark bench` recorded."""
-    for name in ("record", "resume"):
-        if getattr(arguments, name):
-            raise CompareError(f"--{name} is for environments that are timed, and these are record files")
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    for name, default in vars(parser.parse_args([arguments.A, arguments.B])).items():
+        if name not in OF_FILES and getattr(arguments, name) != default:
+            option = name.replace("_", "-")
+            raise CompareError(f"--{option} is for environments that are timed, and these are record files")
     sides, lost = {}, 0
     for side in SIDES:
         read = reading.read_records(Path(getattr(arguments, side)))

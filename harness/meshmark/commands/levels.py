@@ -26,11 +26,10 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--cases", metavar="LEVEL", help="print the must-pass list of this level, one case id per line"
     )
-    add.add_argument("--num-devices", type=devices, default=8, metavar="N", help="for --cases (default 8)")
+    add.add_argument("--num-devices", type=devices, metavar="N", help="for --cases (default 8)")
     add.add_argument(
         "--processes",
         type=positive,
-        default=1,
         metavar="P",
         help=f"for --cases {levels.SEVERAL}: over so many processes (8 devices over 2: 4 each)",
     )
@@ -50,6 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = [bool(arguments.records), bool(arguments.cases), arguments.check, arguments.write]
     if sum(chosen) > 1:
         raise LevelError("choose one: RECORDS, --cases LEVEL, --check or --write")
+    for option in ("num_devices", "processes"):
+        if getattr(arguments, option) and not arguments.cases:
+            raise LevelError(f"--{option.replace('_', '-')} is for --cases LEVEL: records say where they ran")
     if arguments.write:
         made = levels.write_must_pass_lists()
         print(f"wrote {made.parent.name}/{made.name}: commit it, and leave the older versions as they are")
@@ -64,8 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         known = (*levels.names(), levels.SEVERAL)
         if arguments.cases not in known:
             raise LevelError(unknown("level", arguments.cases, known))
-        asked = (arguments.cases, arguments.num_devices, arguments.list_version)
-        for name in levels.must_pass(*asked, processes=arguments.processes).cases:
+        asked = (arguments.cases, arguments.num_devices or 8, arguments.list_version)
+        for name in levels.must_pass(*asked, processes=arguments.processes or 1).cases:
             print(name)
         return 0
     if not arguments.records:

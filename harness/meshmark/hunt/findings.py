@@ -101,6 +101,11 @@ def _wrong(found: Finding) -> str:
 def read_finding(path: Path) -> Finding:
     """Read one finding by its directory, or by the file in it; FindingError if it is not a finding."""
     file = path / "finding.json" if path.is_dir() else path
+    if not file.exists() and (path / "evidence.txt").exists():
+        raise FindingError(
+            f"{path} is a finding of a compiler without its hardware: it has evidence.txt and no program to judge; run"
+            " its repro.py"
+        )
     return _from_json(_load(file, path), path)
 
 

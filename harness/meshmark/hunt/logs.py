@@ -140,9 +140,9 @@ def read_log(path: Path, now: Mapping[str, Any]) -> tuple[list[Line], int]:
     for name, mend in SAME.items():
         before = lines[0].get(name, BEFORE.get(name, ""))
         if before != now[name]:
-            was = before or "none"
+            was, is_now = ("none" if value in ("", None, {}) else value for value in (before, now[name]))
             raise BadInput(
-                f"{path} is of {name} {was} and not {now[name] or 'none'}: go on with {mend.format(was)}, or hunt anew"
+                f"{path} is of {name} {was} and not {is_now}: go on with {mend.format(was)}, or hunt anew"
             )
     return [cast(Line, line) for line in lines[1:] if "n" in line], size
 

@@ -137,6 +137,8 @@ class Script:
     out_shardings: bool = True
     checks: tuple[str, ...] = CHECKS
     contract: Contract | None = None
+    tupled: bool = False
+    """Of mode host: whether the function may give its one result in a tuple."""
     brief: bool = False
     """Without the count of devices and with what each device holds whole: for results of a few elements."""
 
@@ -227,6 +229,8 @@ def _run(script: Script) -> Iterator[str]:
     out = "outs" if len(script.outputs) != 1 else "out"
     leaves = ("jax.tree.leaves(", ")") if out == "outs" else ("", "")
     if script.mode == "host":
+        if script.tupled:
+            out, leaves = "[out]", ("jax.tree.leaves(", ")")
         yield f"{out} = {leaves[0]}{script.function}{leaves[1]}"
         return
     yield from _function(script)

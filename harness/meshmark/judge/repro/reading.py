@@ -75,6 +75,7 @@ def program(subject: Subject) -> Script:
         out_shardings=plan.placed,
         checks=checks,
         contract=contract,
+        tupled=mode == "host" and len(plan.results) == 1 and expecting.gives_a_tuple(subject),
     )
 
 

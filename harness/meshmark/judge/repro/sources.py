@@ -41,11 +41,11 @@ class Bounded:
 @dataclass(frozen=True)
 class ModuleSource:
     """A module's source: its lines, the statement that binds each global, the statements that add to one
-    (`NAMES |= ...`), and the functions by first line."""
+    (`NAMES |= ...`, `product.defjvp(...)`), and the functions by first line."""
 
     lines: list[str]
     globals: dict[str, ast.stmt]
-    additions: dict[str, list[ast.AugAssign]]
+    additions: dict[str, list[ast.stmt]]
     functions: dict[int, list[Any]]
 
 
@@ -59,10 +59,14 @@ def source(module: ModuleType) -> ModuleSource:
         if isinstance(node, (ast.FunctionDef, ast.Lambda)):
             functions.setdefault(_first_line(node), []).append(node)
     found: dict[str, ast.stmt] = {}
-    additions: dict[str, list[ast.AugAssign]] = {}
+    additions: dict[str, list[ast.stmt]] = {}
     for statement in tree.body:
         if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
             additions.setdefault(statement.target.id, []).append(statement)
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            method = statement.value.func
+            if isinstance(method, ast.Attribute) and isinstance(method.value, ast.Name):
+                additions.setdefault(method.value.id, []).append(statement)
         else:
             found |= {name: statement for name in _bound_names(statement)}
     return ModuleSource(text.splitlines(keepends=True), found, additions, functions)
@@ -301,12 +305,15 @@ class Bundle:
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 holder = {**vars(module), **closure}.get(node.value.id)
-                if self._holds(holder) and isinstance(getattr(holder, node.attr, None), FunctionType):
+                called = isinstance(getattr(holder, node.attr, None), FunctionType)
+                # of a module also a constant or a class
+                if self._holds(holder) and (called or isinstance(holder, ModuleType)):
                     dotted[id(node.value)] = node
         for node in dotted.values():
             holder = {**vars(module), **closure}[node.value.id]  # type: ignore[attr-defined]
-            called = self._unhidden(self.add(getattr(holder, node.attr)), shadowed)
-            edits.append((_start(node), _end(node), called))
+            value = getattr(holder, node.attr)
+            copied = self.add(value) if isinstance(value, FunctionType) else self._global(holder, node.attr)
+            edits.append((_start(node), _end(node), self._unhidden(copied, shadowed)))
         plain = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in dotted]
         for used in sorted(globals_ & {n.id for n in plain}):
             if used in closure:
@@ -371,7 +378,14 @@ def with_entries(text: str, wanted: frozenset[str], namespace: Mapping[str, Any]
     spread into it, those with a wanted entry stay. namespace: the globals of its module, by name."""
     [statement] = ast.parse(text).body
     table = getattr(statement, "value", None)
-    if not isinstance(table, ast.Dict) or not wanted:
+    if not wanted:
+        return text
+    if isinstance(
+        table, ast.DictComp
+    ):  # it may be made of another table, whose wanted entries the script has
+        entries = _entries_of(statement, wanted, namespace)
+        return edited(text, [(_start(table), _end(table), entries)]) if entries else text
+    if not isinstance(table, ast.Dict):
         return text
     kept, rest = [], set(wanted)
     for key, value in zip(table.keys, table.values, strict=True):
@@ -386,6 +400,17 @@ def with_entries(text: str, wanted: frozenset[str], namespace: Mapping[str, Any]
         return text
     entries = "".join(f"    {entry},\n" for entry in kept)
     return edited(text, [(_start(table), _end(table), f"{{\n{entries}}}")])
+
+
+def _entries_of(statement: Any, wanted: Set[str], namespace: Mapping[str, Any]) -> str:
+    """The wanted entries of a table, taken from another global table that has them too; "" if there is none."""
+    target: Any = statement.target if isinstance(statement, ast.AnnAssign) else statement.targets[0]
+    table = namespace[target.id]
+    others = (n for n, v in namespace.items() if isinstance(v, dict) and v is not table)
+    other = next((n for n in others if all(namespace[n].get(k) is table[k] for k in wanted)), None)
+    if other is None:
+        return ""
+    return f"{{{', '.join(f'{k!r}: {other}[{k!r}]' for k in sorted(wanted))}}}"
 
 
 def closure_of(function: FunctionType) -> dict[str, Any]:

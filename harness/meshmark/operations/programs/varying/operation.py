@@ -67,5 +67,5 @@ class VaryingResult(ProgramForm):
     @staticmethod
     def host(mesh, x, *, form, axis):
         with jax.default_matmul_precision("highest"):
-            VaryingResult.forms[form](*line_and_grid(mesh))
+            judge(*line_and_grid(mesh), pairs=VARYING[form], eagerly=form not in NOT_EAGER)
         return jax.jit(over(mesh, axis))(jax.device_put(x, at(mesh, axis)))
