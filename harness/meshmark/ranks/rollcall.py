@@ -52,11 +52,6 @@ def clear_rollcall(directory: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def has_begun(directory: Path) -> bool:
-    """Whether a rank has joined the others."""
-    return bool(_read(directory, _JOINED))
-
-
 def find_untrusted_endings(directory: Path, size: int, command: Sequence[str]) -> list[str]:
     """The reasons why the launcher does not trust exit codes of 0, one line each; [] if it trusts them."""
     joined, ended = _read(directory, _JOINED), _read(directory, _ENDED)
