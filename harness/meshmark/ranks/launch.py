@@ -130,10 +130,6 @@ class Launcher:
         shown = Shown(to, self.size)
         with cleanup.watching(self.directory, f"{LAUNCHED}={self.directory}"):
             code = self._run(shown)
-        if code and not rollcall.has_begun(self.directory):
-            shown.line(
-                f"no rank joined the others: a rank ended before the suite began, with exit code {code}"
-            )
         if not code:
             for problem in rollcall.find_untrusted_endings(self.directory, self.size, self.command):
                 shown.line(problem)
