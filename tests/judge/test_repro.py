@@ -179,8 +179,8 @@ def test_the_heading_says_what_the_form_judges():
 
 
 def test_each_form_has_a_short_script(run, tmp_path):
-    """Of each operation that has a table of forms. A turn makes an eighth of the scripts and runs one in 96; with
-    MESHMARK_SLOW each is made and run."""
+    """Of each operation that has a table of forms. A turn makes an eighth of the scripts and runs one in 96, known
+    failures aside; with MESHMARK_SLOW all of them."""
     names = tuple(o.name for o in OPERATIONS.values() if hasattr(o, "forms") and o.name not in UNSCRIPTED)
     formed = Selection("full", operations=names, modes=("host",), capabilities=tuple(CAPABILITIES))
     issues = known_issues.load(jax.__version__, jax.default_backend())

@@ -380,9 +380,8 @@ def with_entries(text: str, wanted: frozenset[str], namespace: Mapping[str, Any]
     table = getattr(statement, "value", None)
     if not wanted:
         return text
-    if isinstance(
-        table, ast.DictComp
-    ):  # it may be made of another table, whose wanted entries the script has
+    if isinstance(table, ast.DictComp):
+        # Such a table is often made of another one. Copied whole, it would ask for entries that the script leaves out.
         entries = _entries_of(statement, wanted, namespace)
         return edited(text, [(_start(table), _end(table), entries)]) if entries else text
     if not isinstance(table, ast.Dict):
