@@ -23,7 +23,7 @@ from meshmark.operations.programs.edges.comparing import agree, column, rows_of
 from meshmark.operations.programs.edges.loops import calls, control
 from meshmark.operations.programs.forms.base import ProgramForm, at, explicit, over
 from meshmark.operations.programs.forms.collective_options import same_as
-from meshmark.operations.programs.forms.library_forms import close
+from meshmark.operations.programs.forms.definitions import close
 
 
 def _orders(mesh, a, x):

@@ -20,7 +20,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.programs.forms.base import ProgramForm, at, over
-from meshmark.operations.programs.forms.library_forms import Pairs, matrices
+from meshmark.operations.programs.forms.definitions import Pairs, matrices
 from meshmark.operations.programs.forms.options import wrong
 
 STEP, FAR = 1e-5, 1e-2

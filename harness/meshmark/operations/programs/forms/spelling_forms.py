@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec as P
 from meshmark.operations.functions.distributions import DRAWS
 from meshmark.operations.programs.forms.base import ProgramForm, at, over
 from meshmark.operations.programs.forms.collective_options import same_as
-from meshmark.operations.programs.forms.library_forms import Pairs, points, sides, together
+from meshmark.operations.programs.forms.definitions import Pairs, points, sides, together
 from meshmark.operations.programs.forms.options import wrong
 from meshmark.operations.programs.forms.rare_forms import replicated_rows
 

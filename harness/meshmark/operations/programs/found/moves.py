@@ -53,6 +53,33 @@ class StridedSlice(Found):
         return x[start:limit:stride]
 
 
+class UpdateBelow(Found):
+    """`lax.dynamic_update_slice` along a sharded dimension from a start below zero that the program holds. Such a start
+    means zero.
+
+    one, several: the update has one row, or as many as a shard. wider: it has one more than a shard."""
+
+    name = "update_below"
+    kinds = ("one", "several", "wider")
+
+    def plan(self, request: Request) -> Plan:
+        axis = request.mesh.names[-1]
+        shard = 4
+        rows = shard * request.mesh.sizes[axis]
+        width = {"one": 1, "several": shard, "wider": shard + 1}[request.variant["kind"]]
+        x, update = small(request, (rows, 2), (axis,)), small(request, (min(width, rows), 2), ())
+        return Plan((x, update), (Result((rows, 2), request.dtype, (axis, None)),), {}, judge="bits")
+
+    @staticmethod
+    def auto(x, update):
+        start = (jnp.int32(-1), jnp.int32(0))
+        return lax.dynamic_update_slice(x, update, start, allow_negative_indices=False)
+
+    @staticmethod
+    def reference(x, update):
+        return np.concatenate([update, x[len(update) :]])
+
+
 class PadInto(Found):
     """`lax.pad` of a replicated array into a sharded result: a shift that keeps the size, zeros between the elements,
     or zeros after them."""

@@ -115,3 +115,45 @@ class WindowMaximaTangent(Found):
     @staticmethod
     def reference(x, tangent):
         return tangent
+
+
+class RowConvolution(Found):
+    """A convolution along a dimension that is sharded over the last of several mesh axes.
+
+    given, held, padded: by a kernel that is longer than the result; an argument, or numbers that the program holds.
+    sharded: by a kernel of three numbers that is a part of a sharded vector.
+    polynomials: `jnp.polymul` of parts of two sharded vectors."""
+
+    name = "row_convolution"
+    kinds = ("given", "held", "padded", "sharded", "polynomials")
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+    axes = 2
+
+    def plan(self, request: Request) -> Plan:
+        kind, size = request.variant["kind"], 2 * request.mesh.size
+        spec: Spec = (request.mesh.names[-1],)
+        length = {"sharded": 3, "polynomials": 2}.get(kind, 3 * size // 4)
+        pad = size // 8 if kind == "padded" else 0
+        kernel: tuple[Argument, ...] = ()
+        if kind == "given":
+            kernel = (small(request, (length,), ()),)
+        elif kind in ("sharded", "polynomials"):
+            kernel = (small(request, (size,), spec),)
+        count = 4 if kind == "polynomials" else size + 2 * pad - length + 1
+        options = {"kind": kind, "length": length, "pad": pad}
+        arguments = (small(request, (size,), spec), *kernel)
+        return Plan(arguments, (Result((count,), request.dtype, (None,)),), options, judge="exact")
+
+    @staticmethod
+    def auto(x, *kernel, kind, length, pad):
+        weights = kernel[0][:length] if kernel else jnp.arange(length, dtype=x.dtype) % 4
+        if kind == "polynomials":
+            return constrained(jnp.polymul(x[:3], weights), None)
+        return constrained(jnp.convolve(jnp.pad(x, (pad, pad)), weights, "valid", precision="highest"), None)
+
+    @staticmethod
+    def reference(x, *kernel, kind, length, pad):
+        weights = kernel[0][:length] if kernel else np.arange(length, dtype=x.dtype) % 4
+        if kind == "polynomials":
+            return np.convolve(x[:3], weights)
+        return np.convolve(np.pad(x, (pad, pad)), weights, "valid")
