@@ -30,7 +30,11 @@ def _slices(mesh, a, x):
     def new(np_, z, count=3):
         """Rows of updates. They are no part of the sharded rows: uneven parts are the finding
         `scatter-of-unevenly-sharded-updates`."""
-        return z[:1] * np_.arange(1.0, count + 1, dtype=z.dtype)[:, None]
+        return (
+            z[0, 0]
+            * np_.ones((count, z.shape[1]), z.dtype)
+            * np_.arange(1, count + 1, dtype=z.dtype)[:, None]
+        )
 
     def written(write: Callable[[np.ndarray, np.ndarray], Any]) -> Callable[..., Any]:
         def define(y, z):
@@ -78,7 +82,7 @@ def _slices(mesh, a, x):
         )
         pairs[f"{name} that clips"] = (
             lambda y, z, f=function: f(y, jnp.asarray(far[2:]), new(jnp, z, 1), rows, mode="clip"),
-            written(lambda y, z, c=change: y.__setitem__(-1, c(y[-1], z[0]))),
+            written(lambda y, z, c=change: y.__setitem__(-1, c(y[-1], new(np, z, 1)[0]))),
         )
     pairs["scatter_apply"] = (
         lambda y, z: lax.scatter_apply(

@@ -64,6 +64,7 @@ from meshmark.operations.programs.small_rules.sizes import RULES_OF_SIZES
 from meshmark.operations.programs.small_rules.slopes import RULES_OF_SLOPES
 from meshmark.operations.programs.small_rules.spelled import RULES_OF_SPELLINGS
 from meshmark.operations.programs.small_rules.storage import RULES_OF_STORAGE
+from meshmark.operations.programs.small_rules.switches import RULES_OF_SWITCHES
 from meshmark.operations.programs.small_rules.tested_arrays import RULES_OF_TESTED_ARRAYS
 from meshmark.operations.programs.small_rules.tested_layouts import RULES_OF_TESTED_LAYOUTS
 from meshmark.operations.programs.small_rules.tested_memories import RULES_OF_TESTED_MEMORIES
@@ -78,8 +79,10 @@ from meshmark.operations.programs.small_rules.tested_slopes import RULES_OF_TEST
 from meshmark.operations.programs.small_rules.tested_types import RULES_OF_TESTED_TYPES
 from meshmark.operations.programs.small_rules.tested_unreduced import RULES_OF_TESTED_UNREDUCED
 from meshmark.operations.programs.small_rules.threads import RULES_OF_THREADS
+from meshmark.operations.programs.small_rules.tools import RULES_OF_TOOLS
 from meshmark.operations.programs.small_rules.typed import RULES_OF_TYPED_ARRAYS
 from meshmark.operations.programs.small_rules.types import RULES_OF_TYPES
+from meshmark.operations.programs.small_rules.unasked import RULES_THAT_NOBODY_ASKED
 from meshmark.operations.programs.small_rules.unnoticed import RULES_OF_WHAT_NOBODY_NOTICED
 from meshmark.operations.programs.small_rules.unreduced import RULES_OF_UNREDUCED
 from meshmark.operations.programs.small_rules.uses import RULES_OF_USES
@@ -159,6 +162,9 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_TESTED_LAYOUTS,
     **RULES_OF_TESTED_MEMORIES,
     **RULES_OF_WHAT_NOBODY_NOTICED,
+    **RULES_THAT_NOBODY_ASKED,
+    **RULES_OF_SWITCHES,
+    **RULES_OF_TOOLS,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
