@@ -195,8 +195,8 @@ def _matrices(argument: Argument) -> int:
 
 CHANGES: dict[int, TableChange] = {
     37: TableChange(
-        "functions and options that no case asked for: jax.scipy, jax.lax.linalg, seldom used options, settings, and tools"
-        " around programs; convolutions of sharded rows, and updates from below"
+        "functions and options that no case asked for: jax.scipy, jax.lax.linalg, seldom used options, settings, and"
+        " tools around programs; convolutions of sharded rows, and updates from below"
     ),
     36: TableChange("small rules of conditions that JAX's own tests name"),
     35: TableChange(
