@@ -35,6 +35,7 @@ from meshmark.operations.programs.small_rules.given import RULES_OF_WHAT_IS_GIVE
 from meshmark.operations.programs.small_rules.groups import RULES_OF_GROUPS
 from meshmark.operations.programs.small_rules.hosts import RULES_OF_HOSTS
 from meshmark.operations.programs.small_rules.kept import RULES_OF_WHAT_IS_KEPT
+from meshmark.operations.programs.small_rules.leftovers import RULES_OF_LEFTOVERS
 from meshmark.operations.programs.small_rules.lengths import RULES_OF_LENGTH
 from meshmark.operations.programs.small_rules.loops import RULES_OF_LOOPS
 from meshmark.operations.programs.small_rules.making import RULES_OF_MAKING
@@ -165,6 +166,7 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_THAT_NOBODY_ASKED,
     **RULES_OF_SWITCHES,
     **RULES_OF_TOOLS,
+    **RULES_OF_LEFTOVERS,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
