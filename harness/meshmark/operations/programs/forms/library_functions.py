@@ -288,6 +288,7 @@ def _factors(mesh, a, x):
         return (u @ h, u.T @ u)
 
     zero = np.zeros((4, 4))
+    largest: dict[str, Any] = {"ord": np.inf}
     pairs: Pairs = {
         "lu_pivots_to_permutation": (permuted, lambda m: (zero, np.zeros(4))),
         "tridiagonal": (tridiagonal, lambda m: (np.linalg.eigvalsh(m + m.T),)),
@@ -315,7 +316,7 @@ def _factors(mesh, a, x):
             lambda m: (np.abs(m).sum(0).max(keepdims=True)[None], np.sqrt((m * m).sum())),
         ),
         "vector_norm": (
-            lambda m: (jnp.linalg.vector_norm(m, axis=0, ord=3), jnp.linalg.vector_norm(m, ord=np.inf)),
+            lambda m: (jnp.linalg.vector_norm(m, axis=0, ord=3), jnp.linalg.vector_norm(m, **largest)),
             lambda m: ((np.abs(m) ** 3).sum(0) ** (1 / 3), np.abs(m).max()),
         ),
         "tensorinv": (

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small rules of what lists of JAX's options showed to be left over: derivatives, segments, places of results, dtypes of
-draws, arrays of the host, guards of one direction, checks, and exported sizes."""
+"""Small rules of what lists of JAX's options showed to be left over: derivatives, segments, places of results, dtypes
+of draws, arrays of the host, guards of one direction, checks, and exported sizes."""
 
 from __future__ import annotations
 
@@ -98,20 +98,20 @@ def _places_of_more_functions(line, grid):
     """Percentiles, empty arrays, and reductions by a function lie where `out_sharding` says."""
     typed, n = explicit(line), 2 * line.size
     host = numbers(4, n)
-    at, every = P("d"), NamedSharding(typed, P("d"))
+    at: dict[str, Any] = {"out_sharding": P("d")}
+    every = NamedSharding(typed, P("d"))
     with jax.set_mesh(typed):
         x = placed(typed, host, None, "d")
         y = placed(typed, host)
         calls: dict[str, tuple[Callable[[], Any], np.ndarray | None]] = {
-            "percentile": (lambda: jnp.percentile(y, 50.0, axis=0, out_sharding=at), np.percentile(host, 50, 0)),
-            "quantile": (lambda: jnp.quantile(y, 0.25, axis=0, out_sharding=at), np.quantile(host, 0.25, 0)),
+            "percentile": (lambda: jnp.percentile(y, 50.0, axis=0, **at), np.percentile(host, 50, 0)),
             "lax.reduce": (
-                lambda: lax.reduce(x, np.float32(0), lax.add, (0,), out_sharding=at), host.sum(0)
+                lambda: lax.reduce(x, np.float32(0), lax.add, (0,), **at), host.sum(0)
             ),
-            "lax.reduce_max": (lambda: lax.reduce_max(x, (0,), out_sharding=at), host.max(0)),
-            "lax.reduce_min": (lambda: lax.reduce_min(x, (0,), out_sharding=at), host.min(0)),
-            "jnp.empty": (lambda: jnp.empty((n,), out_sharding=at), None),
-            "lax.empty": (lambda: lax.empty((n,), np.float32, out_sharding=at), None),
+            "lax.reduce_max": (lambda: lax.reduce_max(x, (0,), **at), host.max(0)),
+            "lax.reduce_min": (lambda: lax.reduce_min(x, (0,), **at), host.min(0)),
+            "jnp.empty": (lambda: jnp.empty((n,), **at), None),
+            "lax.empty": (lambda: lax.empty((n,), np.float32, **at), None),
         }  # fmt: skip
         for name, (call, right) in calls.items():
             function = (
@@ -244,7 +244,7 @@ def _checks_inside_of_programs(line, grid):
             checkify.check_error(error)
 
 
-def _bounds_of_exported_sizes(line, grid):
+def _sizes_with_bounds(line, grid):
     """Sizes of an exported program keep their bounds and their scope, and a size outside of them is refused."""
     from jax import export
 
@@ -262,7 +262,7 @@ def _bounds_of_exported_sizes(line, grid):
         host = numbers(size, 6)
         expect(jax.jit(again.call)(host), host.sum(0) * size, f"an exported program of {size} rows")
     refused("too few rows", "b.*4|constraint|refining shapes", lambda: again.call(numbers(2, 6)))
-    refused("odd columns", "divisib|mod|multiple|integer|refining shapes", lambda: again.call(numbers(4, 5)))
+    refused("odd columns", "Division had remainder", lambda: again.call(numbers(4, 5)))
 
 
 def _seldom_functions(line, grid):
@@ -282,7 +282,7 @@ def _seldom_functions(line, grid):
     right = np.stack([abs(np.linalg.qr(m.astype(np.float64))[1]) for m in host])
     wrong(
         not np.allclose(found, right, atol=1e-3),
-        f"reflectors give {found.ravel()[:4]} instead of {right.ravel()[:4]}",
+        f"reflectors give {found[0]} instead of {right[0]}",
     )
     ties = np.tile(np.float32([1, 3, 3, 2]), (2 * n, 1))
     rows = placed(line, ties, "d")
@@ -314,7 +314,7 @@ RULES_OF_LEFTOVERS: dict[str, Callable[..., None]] = {
     "arrays_of_the_host": _arrays_of_the_host,
     "guards_of_one_direction": _guards_of_one_direction,
     "checks_inside_of_programs": _checks_inside_of_programs,
-    "bounds_of_exported_sizes": _bounds_of_exported_sizes,
+    "sizes_with_bounds": _sizes_with_bounds,
     "seldom_functions": _seldom_functions,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
