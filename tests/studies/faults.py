@@ -68,6 +68,7 @@ def load_families() -> None:
         "tested_regions",
         "tested_types",
         "tested_arrays",
+        "what_nobody_asked",
         "unnoticed_changes",
     )
     for name in names:

@@ -42,7 +42,7 @@ from meshmark.operations.programs.found.base import nonzero
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 37
+TABLE_VERSION = 38
 """The version of the table that the code describes. Run lines name it as `table`."""
 
 
@@ -194,6 +194,9 @@ def _matrices(argument: Argument) -> int:
 
 
 CHANGES: dict[int, TableChange] = {
+    38: TableChange(
+        "options of jax.scipy, of Fourier transforms and convolutions, and tools, from a list of what is spelled"
+    ),
     37: TableChange(
         "functions and options that no case asked for: jax.scipy, jax.lax.linalg, seldom used options, settings, and"
         " tools around programs; convolutions of sharded rows, and updates from below"

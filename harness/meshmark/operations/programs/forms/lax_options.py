@@ -306,9 +306,120 @@ def _images(mesh, a, x):
     return run_jitted(mesh, a, x)
 
 
+def _more_values(mesh, a, x):
+    """Options of convolutions, of lists of results, and of branches, that no other form sets."""
+    count = 2 * max(mesh.devices.size, 2)
+    best = lax.Precision.HIGHEST
+
+    def halves(v: Any) -> Any:
+        return jnp.floor(v * 4).astype(jnp.bfloat16)
+
+    def exact(v: np.ndarray) -> np.ndarray:
+        return np.floor(v * 4)
+
+    def rows(v: Any) -> Any:
+        return v[:, None, :]
+
+    kernel = np.array([1.0, 2.0, 3.0], np.float32).reshape(1, 1, 3)
+    numbers = ("NCH", "OIH", "NCH")
+
+    def sums(y: np.ndarray, weights: tuple[float, ...]) -> np.ndarray:
+        return np.stack([np.correlate(row, weights, "valid") for row in y])[:, None]
+
+    def spaced(y: np.ndarray) -> np.ndarray:
+        return np.stack([np.insert(row, np.arange(1, len(row)), 0.0) for row in y])
+
+    pairs: Pairs = {
+        "conv of a dtype": (
+            lambda y, z: lax.conv(
+                rows(halves(y)), jnp.asarray(kernel, jnp.bfloat16), (1,), "VALID", best,
+                preferred_element_type=np.float32),
+            lambda y, z: sums(exact(y), (1, 2, 3)),
+        ),
+        "patches of a spaced image": (
+            lambda y, z: lax.conv_general_dilated_patches(
+                rows(y), (3,), (2,), [(0, 0)], lhs_dilation=(2,), dimension_numbers=numbers, precision=best),
+            lambda y, z: np.lib.stride_tricks.sliding_window_view(spaced(y), 3, 1)[:, ::2].transpose(0, 2, 1),
+        ),
+        "local convolution with holes": (
+            lambda y, z: lax.conv_general_dilated_local(
+                rows(y), jnp.ones((1, 2, count - 2)), (1,), "VALID", (2,), rhs_dilation=(2,),
+                dimension_numbers=numbers, precision=best),
+            lambda y, z: sums(y, (1, 0, 1)),
+        ),
+        "unique without order": (
+            lambda y, z: jnp.sort(jnp.unique(jnp.floor(y * 2), size=9, fill_value=99, sorted=False)),
+            lambda y, z: np.append(np.unique(np.floor(y * 2)), [99] * 9)[:9],
+        ),
+        "cond of an operand": (
+            lambda y, z: (
+                lax.cond(y[0, 0] < 0, lambda v: v * 2, lambda v: v * 3, operand=y),
+                lax.switch(jnp.int32(1), (lambda v: v, lambda v: v + 1), operand=z),
+            ),
+            lambda y, z: (y * 3, z + 1),
+        ),
+        "image of any size": (
+            lambda y, z: jax.image.scale_and_translate(
+                y, y.shape, (0, 1), jnp.ones(2), jnp.array([0.0, 1.0]), "linear", antialias=False, precision=best),
+            lambda y, z: np.pad(y[:, :-1], ((0, 0), (1, 0))),
+        ),
+        "stacks of int8": (
+            lambda y, z: [f([jnp.floor(y), jnp.floor(z)], dtype=np.int8) for f in (jnp.hstack, jnp.dstack)],
+            lambda y, z: [f([np.floor(y), np.floor(z)]) for f in (np.hstack, np.dstack)],
+        ),
+    }  # fmt: skip
+    if not takes(jnp.unique, "sorted"):
+        del pairs["unique without order"]
+    if takes(lax.erfc, "accuracy"):
+        usual: dict[str, Any] = {"accuracy": lax.AccuracyMode.DEFAULT}
+        pairs["more functions, as accurate as can be"] = (
+            lambda y, z: (
+                lax.exp2(y, **usual), lax.log2(y, **usual), lax.rsqrt(y, **usual), lax.logistic(y, **usual)),
+            lambda y, z: (np.exp2(y), np.log2(y), 1 / np.sqrt(y), 1 / (1 + np.exp(-y))),
+        )  # fmt: skip
+    each_way(mesh, pairs, points(mesh))
+    return run_jitted(mesh, a, x)
+
+
+def _transposed_convolutions(mesh, a, x):
+    """Transposed and padded convolutions of rows of bfloat16 with results of float32."""
+    kernel = np.array([1.0, 2.0, 3.0], np.float32).reshape(1, 1, 3)
+    numbers = ("NCH", "OIH", "NCH")
+
+    def halves(y: Any) -> Any:
+        return jnp.floor(y * 4).astype(jnp.bfloat16)[:, None, :]
+
+    def define(y: np.ndarray, z: np.ndarray) -> np.ndarray:
+        found = []
+        for row in np.floor(y * 4):
+            spaced = np.insert(row, np.arange(1, len(row)), 0.0)
+            found.append(np.convolve(spaced, [3.0, 2.0, 1.0]))
+        return np.stack(found)[:, None]
+
+    pairs: Pairs = {
+        "conv_transpose of a dtype": (
+            lambda y, z: lax.conv_transpose(
+                halves(y), jnp.asarray(kernel, jnp.bfloat16), (2,), "VALID",
+                dimension_numbers=numbers, precision=lax.Precision.HIGHEST, preferred_element_type=np.float32),
+            define,
+        ),
+        "conv with padding of a dtype": (
+            lambda y, z: lax.conv_with_general_padding(
+                halves(y), jnp.asarray(kernel, jnp.bfloat16), (1,), [(1, 1)], (1,), (2,), lax.Precision.HIGHEST,
+                preferred_element_type=np.float32),
+            lambda y, z: np.stack([
+                np.correlate(np.pad(row, 1), (1, 0, 2, 0, 3), "valid") for row in np.floor(y * 4)])[:, None],
+        ),
+    }  # fmt: skip
+    each_way(mesh, pairs, points(mesh))
+    return run_jitted(mesh, a, x)
+
+
 LAX_OPTIONS: dict[str, Callable[..., Any]] = {
     "options_of_slices": _slices,
     "options_of_values": _values,
     "options_of_images": _images,
+    "more_options_of_values": _more_values,
+    "options_of_transposed_convolutions": _transposed_convolutions,
 }
 """Each function takes the mesh, its last axis, and the input sharded over that axis."""

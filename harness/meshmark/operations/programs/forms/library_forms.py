@@ -29,6 +29,7 @@ from meshmark.operations.programs.forms.definitions import (
 from meshmark.operations.programs.forms.lax_options import LAX_OPTIONS
 from meshmark.operations.programs.forms.library_functions import MORE_FUNCTIONS
 from meshmark.operations.programs.forms.numpy_options import NUMPY_OPTIONS
+from meshmark.operations.programs.forms.scipy_options import SCIPY_OPTIONS
 
 
 def _special(mesh, a, x):
@@ -268,6 +269,7 @@ LIBRARY: dict[str, Callable[..., Any]] = {
     **MORE_FUNCTIONS,
     **NUMPY_OPTIONS,
     **LAX_OPTIONS,
+    **SCIPY_OPTIONS,
 }
 """Each function takes the mesh, its last axis, and the input sharded over that axis."""
 

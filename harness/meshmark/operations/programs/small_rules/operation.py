@@ -54,6 +54,7 @@ from meshmark.operations.programs.small_rules.pullbacks import RULES_OF_PULLBACK
 from meshmark.operations.programs.small_rules.puts import RULES_OF_PUTS
 from meshmark.operations.programs.small_rules.refusal import RULES_OF_REFUSAL
 from meshmark.operations.programs.small_rules.regions import RULES_OF_REGIONS
+from meshmark.operations.programs.small_rules.remaining import RULES_OF_WHAT_REMAINS
 from meshmark.operations.programs.small_rules.reported_batches import RULES_OF_REPORTED_BATCHES
 from meshmark.operations.programs.small_rules.reported_programs import RULES_OF_REPORTED_PROGRAMS
 from meshmark.operations.programs.small_rules.reported_slopes import RULES_OF_REPORTED_SLOPES
@@ -167,6 +168,7 @@ SMALL_RULES: dict[str, Callable[..., None]] = {
     **RULES_OF_SWITCHES,
     **RULES_OF_TOOLS,
     **RULES_OF_LEFTOVERS,
+    **RULES_OF_WHAT_REMAINS,
 }
 """Each function takes a mesh over one axis "d" and one over two axes "x" and "y", both of all devices."""
 
