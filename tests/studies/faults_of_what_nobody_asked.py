@@ -617,3 +617,102 @@ def an_update_from_below_is_written_one_row_later():
 @fault(operations=("row_convolution",), modes=("auto",))
 def a_convolution_of_a_row_takes_the_kernel_as_it_is():
     return changed(jnp, "convolve", lambda real, x, k, *a, **o: real(x, k[::-1], *a, **o))
+
+
+# Options from the list of what is spelled.
+
+
+@fault(**library("options_of_spectra"))
+def a_spectrum_by_medians_is_one_by_means():
+    return without(jax.scipy.signal, "welch", "average")
+
+
+@fault(**library("options_of_spectra"))
+def a_transform_of_a_size_is_that_of_the_whole_row():
+    return without(jnp.fft, "rfft", "n")
+
+
+@fault(**library("options_of_matrices"))
+def eigenvalues_by_number_are_all_of_them():
+    return without(jax.scipy.linalg, "eigh_tridiagonal", "select", "select_range")
+
+
+@fault(**library("options_of_matrices"))
+def a_derivative_of_an_exponential_is_that_in_the_transposed_direction():
+    return changed(jax.scipy.linalg, "expm_frechet", lambda real, a, e, **k: real(a, e.T if k else e, **k))
+
+
+@fault(**library("options_of_solvers"))
+def a_solver_returns_its_start():
+    return changed(jax.scipy.sparse.linalg, "bicgstab", lambda real, a, b, x0=None, **k: (x0, None))
+
+
+@fault(**library("options_of_special"))
+def combinations_forget_repetition():
+    return without(jax.scipy.special, "comb", "repetition")
+
+
+@fault(**library("more_options_of_values"))
+def a_moved_image_forgets_its_last_move():
+    def moved(real: Any, image: Any, shape: Any, dims: Any, scale: Any, shift: Any, *a: Any, **k: Any) -> Any:
+        return real(image, shape, dims, scale, shift.at[-1].set(0), *a, **k)
+
+    return changed(jax.image, "scale_and_translate", moved)
+
+
+@fault(**rule("functions_of_trees"))
+def a_tree_is_reduced_from_its_end():
+    def reduced(real: Any, f: Any, tree: Any, *a: Any, **k: Any) -> Any:
+        return real(lambda v, w: f(w, v), tree, *a, **k)
+
+    return changed(jax.tree_util, "tree_reduce", reduced)
+
+
+@fault(**rule("axes_of_first_weights"))
+def first_weights_count_the_axes_of_a_batch():
+    return without(jax.nn.initializers, "he_uniform", "batch_axis")
+
+
+@fault(**rule("options_of_meshes"))
+def a_mesh_with_split_axes_has_one_device_twice():
+    from jax.experimental import mesh_utils
+
+    def made(real: Any, *a: Any, **k: Any) -> Any:
+        found = real(*a, **k)
+        if k.get("allow_split_physical_axes"):
+            found = found.copy()
+            found.flat[0] = found.flat[-1]
+        return found
+
+    return changed(mesh_utils, "create_device_mesh", made)
+
+
+@fault(**rule("options_of_foreign_calls"))
+def a_foreign_call_forgets_its_aliases():
+    return without(jax.ffi, "ffi_call", "input_output_aliases")
+
+
+@fault(**rule("printed_parts"))
+def a_print_of_parts_prints_the_whole_array():
+    return without(jax.debug, "print", "partitioned")
+
+
+@fault(**rule("exported_platforms"))
+def an_exported_program_is_for_this_platform_alone():
+    def exported(real: Any, f: Any, *a: Any, platforms: Any = None, **k: Any) -> Any:
+        return real(f, *a, platforms=("cuda",) if platforms else None, **k)
+
+    return changed(jax.export, "export", exported)
+
+
+@fault(**rule("functions_of_sparse_matrices"))
+def a_part_of_a_sparse_matrix_starts_at_its_first_row():
+    def part(real: Any, m: Any, *, start_indices: Any, **k: Any) -> Any:
+        return real(m, start_indices=(0, *start_indices[1:]), **k)
+
+    return changed(sparse, "bcoo_slice", part)
+
+
+@fault(**rule("copies_of_aligned_arrays"))
+def a_copy_is_one_number_short():
+    return changed(jnp, "copy", lambda real, a, *r, **k: real(a, *r, **k).at[-1].set(0))
