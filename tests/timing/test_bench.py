@@ -275,6 +275,14 @@ def test_an_interruption_keeps_what_was_timed(tmp_path, started, number):
         (["--operations", "psumm"], "unknown operation 'psumm'"),
         (["--cadence", "walk"], "unknown cadence 'walk': choose from plain, isolated, stream, device"),
         (["--sizes", "5 apples"], "'5 apples' is not a size"),
+        (
+            ["--sizes", "5KiB"],
+            "5KiB is no size of whole tiles: use a multiple of 4KiB, or a power of two below it",
+        ),
+        (
+            ["--operations", "matmul", "--sizes", "n3"],
+            "n3 is no dimension of whole tiles: use a multiple of 8",
+        ),
         (["--operations", "psum", "--sizes", "64GiB"], "GB are available: name a smaller size"),
         (["--operations", "axis_index", "--scaling"], "axis_index is not timed over sizes: choose from psum"),
         (["--seconds", "0"], "is not a number above 0"),

@@ -173,10 +173,24 @@ class TimingWeights:
         return {size: weight - least for size, weight in known.items()}
 
     def check_size(self, size: str, declared: Iterable[str]) -> bool:
-        """Accept any size."""
-        parse_size(size)
+        """Accept a declared size, and any other one that shapes can have exactly: a power of two up to 4 KiB, a
+        multiple of it, or a dimension that is a multiple of 8. Another size in the results would not be that of the
+        arrays."""
+        number = parse_size(size)
+        if size in declared:
+            return True
+        if size.startswith("n"):
+            if number % 8 or not number:
+                raise ValueError(f"{size} is no dimension of whole tiles: use a multiple of 8, such as n512")
+        elif number % TILE and not (number < TILE and number & (number - 1) == 0):
+            raise ValueError(
+                f"{size} is no size of whole tiles: use a multiple of 4KiB, or a power of two below it"
+            )
         return True
 
+
+TILE = 4096
+"""The bytes of 8 x 128 numbers of 32 bits. Payloads above it are whole tiles of them."""
 
 CONFORMANCE: Weights = ConformanceWeights()
 TIMING: Weights = TimingWeights()
