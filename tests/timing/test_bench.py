@@ -283,6 +283,7 @@ def test_an_interruption_keeps_what_was_timed(tmp_path, started, number):
             ["--operations", "matmul", "--sizes", "n3"],
             "n3 is no dimension of whole tiles: use a multiple of 8",
         ),
+        (["--operations", "library_form"], "library_form is judged and not timed: `meshmark bench` without"),
         (["--operations", "psum", "--sizes", "64GiB"], "GB are available: name a smaller size"),
         (["--operations", "axis_index", "--scaling"], "axis_index is not timed over sizes: choose from psum"),
         (["--seconds", "0"], "is not a number above 0"),

@@ -336,6 +336,12 @@ def not_empty(selection: Selection, num_devices: int) -> None:
             f"{', '.join(selection.operations)} takes several processes: start them with `meshmark launch`"
         )
     every = replace(selection, capabilities=tuple(CAPABILITIES))
+    largest = Selection("full", timed=True, capabilities=tuple(CAPABILITIES), operations=selection.operations)
+    if selection.timed and named and next(cells(largest, num_devices), None) is None:
+        raise SelectionError(
+            f"{' and '.join(selection.operations)} {'is' if len(named) == 1 else 'are'} judged and not timed:"
+            " `meshmark bench` without --operations times what has a speed"
+        )
     needed = {c for cell, _ in cells(every, num_devices) for c in cell.capabilities}
     mend = f"add --with {','.join(sorted(needed))}" if needed else "take a larger profile, or select more"
     raise SelectionError(f"no case is chosen: {mend} (see `meshmark list`)")

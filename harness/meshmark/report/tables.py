@@ -162,7 +162,8 @@ def as_markdown(table: pd.DataFrame, files: Sequence[Records], most: int | None 
         if records.cases or not records.timings:
             lines += chapter(part, records, most)
     if timed := sum(bool(records.timings and not records.cases) for records in files):
-        lines += [f"{counted(timed, 'record file')} with times and without cases: no chapter here.", ""]
+        what = f"{counted(timed, 'record file')} with times and without cases: no chapter here."
+        lines += [f"{what} `meshmark report` shows times.", ""]
     return "\n".join([*lines, f"Made by Meshmark {__version__}.", ""])
 
 
