@@ -10,7 +10,8 @@ that calls them.
 
 A module of the table spells a function by its dotted name, through the names that it imports or assigns
 (`ours = jax.scipy.linalg`, then `ours.schur`), or as a text beside the module (`named(ours, ..., "schur")`). It sets an
-option by a keyword of a call, by its place, or by a key of a dictionary where the call takes `**options`.
+option by a keyword of a call, by its place, or by a key of a dictionary in the same file where the call takes
+`**options` or where a text names the function. So an option can count though another function of the file takes it.
 """
 
 from __future__ import annotations
@@ -108,26 +109,54 @@ def resolved(node: ast.AST, known: dict[str, str]) -> str | None:
 
 
 def imported(tree: ast.AST) -> dict[str, str]:
-    """The names of a module that stand for something of JAX, with their full names."""
+    """What the imports of a module bring of JAX: each name, and what it stands for."""
     known: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                known[alias.asname or alias.name.split(".")[0]] = (
-                    alias.name if alias.asname else alias.name.split(".")[0]
-                )
+                first = alias.name.split(".")[0]
+                known[alias.asname or first] = alias.name if alias.asname else first
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            pairs = [(node.targets[0], node.value)]
-            if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
-                pairs = list(zip(node.targets[0].elts, node.value.elts, strict=False))
-            for target, value in pairs:
-                if isinstance(target, ast.Name) and (full := resolved(value, known)):
-                    known.setdefault(target.id, full)
     return {name: full for name, full in known.items() if full.split(".")[0] == "jax"}
+
+
+def assigned(scope: ast.AST, known: dict[str, str]) -> dict[str, str]:
+    """The names that a function or a module has, with those that it assigns (`ours = jax.scipy.linalg`)."""
+    found = dict(known)
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, value = node.targets[0], node.value
+            pairs = [(target, value)]
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                pairs = list(zip(target.elts, value.elts, strict=False))
+            for name, what in pairs:
+                if isinstance(name, ast.Name) and (full := resolved(what, found)):
+                    found[name.id] = full
+    return found
+
+
+def scopes(tree: ast.Module) -> Iterator[ast.AST]:
+    """The outer functions of a module, the methods of its classes, and the module itself."""
+    yield tree
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node in tree.body:
+            yield from node.body if isinstance(node, ast.ClassDef) else (node,)
+
+
+def without_docstrings(tree: ast.AST) -> Iterator[str]:
+    """The texts of a module that are no docstrings."""
+    told = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
+            yield node.value
 
 
 def called(call: ast.Call) -> Iterator[str]:
@@ -145,11 +174,13 @@ def read_source() -> Source:
     found = Source()
     for path in sorted(ROOM.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        nodes = list(ast.walk(tree))
-        known = imported(tree)
-        here = {full for node in nodes if (full := resolved(node, known))} | set(known.values())
+        nodes, known = list(ast.walk(tree)), imported(tree)
+        here = set(known.values())
+        for scope in scopes(tree):
+            names_here = assigned(scope, known)
+            here |= {full for node in ast.walk(scope) if (full := resolved(node, names_here))}
         found.dotted |= here
-        texts = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        texts = set(without_docstrings(tree))
         words = {word for text in texts for word in text.split() if word.isidentifier()}
         found.beside |= {(full, word) for full in here if full in MODULES for word in words}
         calls = [n for n in nodes if isinstance(n, ast.Call)]

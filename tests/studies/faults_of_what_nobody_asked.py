@@ -58,7 +58,7 @@ def given(owner: Any, name: str, option: str, edit: Any) -> Any:
 
 
 @fault(**library("special_of_one"))
-def a_normal_quantile_near_the_middle_loses_its_sign():
+def a_normal_quantile_below_the_middle_loses_its_sign():
     return changed(jax.scipy.special, "ndtri", lambda real, p: jnp.where(p < 0.5, abs(real(p)), real(p)))
 
 
@@ -88,7 +88,7 @@ def a_companion_matrix_is_not_divided_by_the_first_coefficient():
 
 
 @fault(**library("decompositions"))
-def the_square_root_of_a_matrix_in_a_batch_is_transposed_and_doubled():
+def the_square_root_of_a_matrix_in_a_batch_is_doubled():
     return changed(jax.scipy.linalg, "sqrtm", lambda real, a, *r: 2 * real(a, *r))
 
 
@@ -494,9 +494,7 @@ def a_geometric_draw_forgets_its_dtype():
 @fault(**rule("segments_with_options"))
 def far_segments_are_clipped():
     def segment_max(real: Any, data: Any, ids: Any, count: int, *a: Any, mode: Any = None, **k: Any) -> Any:
-        if mode == "drop":
-            ids = jnp.minimum(ids, 0 * ids)
-        return real(data, ids, count, *a, mode=mode, **k)
+        return real(data, ids, count, *a, mode="clip" if mode == "drop" else mode, **k)
 
     return changed(jax.ops, "segment_max", segment_max)
 
@@ -700,7 +698,7 @@ def a_print_of_parts_prints_the_whole_array():
 @fault(**rule("exported_platforms"))
 def an_exported_program_is_for_this_platform_alone():
     def exported(real: Any, f: Any, *a: Any, platforms: Any = None, **k: Any) -> Any:
-        return real(f, *a, platforms=("cuda",) if platforms else None, **k)
+        return real(f, *a, **k)
 
     return changed(jax.export, "export", exported)
 

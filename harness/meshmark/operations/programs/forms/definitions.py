@@ -25,22 +25,42 @@ element is far above."""
 
 
 def close(found: Any, right: Any, what: str) -> None:
-    """Raise RuntimeError if leaves differ in number or shape, or by more than FAR."""
+    """Raise RuntimeError if leaves differ in number, shape or dtype, or by more than FAR. A definition in 64 bits
+    stands for the same kind of number in 32 bits."""
     one, other = jax.tree.leaves(found), jax.tree.leaves(right)
     wrong(len(one) != len(other), f"{what} has {len(one)} results instead of {len(other)}")
     for mine, yours in zip(one, other, strict=True):
         mine, yours = np.asarray(mine), np.asarray(yours)
         wrong(mine.shape != yours.shape, f"{what} has the shape {mine.shape} instead of {yours.shape}")
-        both = np.complex128 if mine.dtype.kind == "c" else np.float64
+        dtype = narrowed(yours.dtype)
+        wrong(mine.dtype != dtype, f"{what} has dtype {mine.dtype} instead of {dtype}")
+        both = np.complex128 if "c" in (mine.dtype.kind, yours.dtype.kind) else np.float64
         near = np.isclose(mine.astype(both), yours.astype(both), rtol=FAR, atol=FAR, equal_nan=True)
-        wrong(not near.all(), f"{what} is {mine[~near][:4]} instead of {yours[~near][:4]}")
+        if not near.all():
+            wrong(True, f"{what} is {mine[~near][:4]} instead of {yours[~near][:4]}{_factor(mine, yours)}")
+
+
+def _factor(mine: np.ndarray, yours: np.ndarray) -> str:
+    """What all numbers are multiplied by, if it is one whole number: sums that count replicas have such a factor."""
+    if not np.any(yours):
+        return ""
+    factor = round(float(np.real(mine.sum() / yours.sum()))) if yours.sum() else 0
+    same = factor > 1 and np.allclose(mine, factor * yours, rtol=FAR, atol=FAR)
+    return f": all of it is {factor} times too large" if same else ""
+
+
+def narrowed(dtype: np.dtype) -> np.dtype:
+    """What JAX has in place of a dtype of 64 bits."""
+    wide = {"float64": "float32", "complex128": "complex64", "int64": "int32", "uint64": "uint32"}
+    return np.dtype(wide.get(dtype.name, dtype))
 
 
 def together(mesh: Any, pairs: Pairs, hosts: tuple[np.ndarray, ...], *spec: Any) -> None:
     """Compile functions of the same sharded arrays as one program, and compare each with its definition."""
     placed = [jax.device_put(h.astype(np.float32), at(mesh, *spec)) for h in hosts]
     run = jax.jit(lambda *y: {name: function(*y) for name, (function, _) in pairs.items()})
-    found = run(*placed)
+    with jax.default_matmul_precision("highest"):  # else products on a GPU or a TPU have fewer bits
+        found = run(*placed)
     wide = [h.astype(np.float32).astype(np.float64) for h in hosts]
     for name, (_, define) in pairs.items():
         close(found[name], define(*wide), name)
@@ -82,6 +102,18 @@ def each(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def takes(function: Callable[..., Any], *options: str) -> bool:
     """Whether a function has all these options in this release."""
     return set(options) <= set(inspect.signature(function).parameters)
+
+
+def each_alone(mesh: Any, pairs: Pairs, hosts: tuple[np.ndarray, ...]) -> None:
+    """`each_way` with a program per function. All that is wrong is told in one error, so that no failure hides
+    another."""
+    failed = []
+    for name, pair in pairs.items():
+        try:
+            each_way(mesh, {name: pair}, hosts)
+        except (RuntimeError, ValueError) as error:
+            failed.append(f"{name}: {str(error).splitlines()[0]}")
+    wrong(bool(failed), "; ".join(failed))
 
 
 def each_way(mesh: Any, pairs: Pairs, hosts: tuple[np.ndarray, ...]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from meshmark.operations.programs.forms.base import run_jitted
-from meshmark.operations.programs.forms.definitions import Pairs, each_way, points, takes
+from meshmark.operations.programs.forms.definitions import Pairs, each_alone, each_way, points, takes
 
 
 def _slices(mesh, a, x):
@@ -121,8 +121,8 @@ def _slices(mesh, a, x):
 def _values(mesh, a, x):
     """Options of elementwise functions, products, orders and loops."""
 
-    def half(np_, y):
-        return np_.floor(y * 4).astype(jnp.bfloat16)
+    def half(y):
+        return jnp.floor(y * 4).astype(jnp.bfloat16)
 
     def exact(y):
         return np.floor(y * 4)
@@ -134,7 +134,7 @@ def _values(mesh, a, x):
         return np.concatenate([part @ exact(z)[:, i : i + 1] for i, part in enumerate(parts)])
 
     def stacked(z):
-        return jnp.stack([half(jnp, z)[:, i : i + 1] for i in range(4)])
+        return jnp.stack([half(z)[:, i : i + 1] for i in range(4)])
 
     pairs: Pairs = {
         "mul into a wider dtype": (
@@ -143,7 +143,7 @@ def _values(mesh, a, x):
         ),
         "ragged_dot of a dtype": (
             lambda y, z: lax.ragged_dot(
-                half(jnp, y[:4]), stacked(z), jnp.asarray(sizes, np.int32),
+                half(y[:4]), stacked(z), jnp.asarray(sizes, np.int32),
                 precision="highest", preferred_element_type=np.float32),
             lambda y, z: groups(y[:4], z),
         ),
@@ -192,7 +192,7 @@ def _values(mesh, a, x):
     accurate = getattr(lax, "AccuracyMode", None)
     if accurate is not None:
         pairs |= {
-            f"{name}, as accurate as can be": (
+            f"{name} with an accuracy": (
                 lambda y, z, n=name: getattr(lax, n)(y / 3, accuracy=accurate.DEFAULT),
                 lambda y, z, f=define: f(y / 3),
             )
@@ -227,8 +227,8 @@ def _images(mesh, a, x):
     """Options of convolutions of images, and attention with lengths."""
     count = 2 * max(mesh.devices.size, 2)
 
-    def image(np_, y, channels=1):
-        return np_.reshape(np_.floor(y * 4), (1, channels, count // channels, count))
+    def image(np_, y):
+        return np_.floor(y * 4)[None, None]
 
     def patches(y, **options):
         return lax.conv_general_dilated_patches(
@@ -364,15 +364,20 @@ def _more_values(mesh, a, x):
             lambda y, z: np.pad(y[:, :-1], ((0, 0), (1, 0))),
         ),
         "stacks of int8": (
-            lambda y, z: [f([jnp.floor(y), jnp.floor(z)], dtype=np.int8) for f in (jnp.hstack, jnp.dstack)],
-            lambda y, z: [f([np.floor(y), np.floor(z)]) for f in (np.hstack, np.dstack)],
+            lambda y, z: [
+                jnp.hstack([jnp.floor(y), jnp.floor(z)], dtype=np.int8),
+                jnp.dstack([jnp.floor(y), jnp.floor(z)], dtype=np.int8),
+            ],
+            lambda y, z: [
+                f([np.floor(y), np.floor(z)]).astype(np.int8) for f in (np.hstack, np.dstack)
+            ],
         ),
     }  # fmt: skip
     if not takes(jnp.unique, "sorted"):
         del pairs["unique without order"]
-    if takes(lax.erfc, "accuracy"):
+    if takes(lax.exp2, "accuracy") and hasattr(lax, "log2"):
         usual: dict[str, Any] = {"accuracy": lax.AccuracyMode.DEFAULT}
-        pairs["more functions, as accurate as can be"] = (
+        pairs["more functions with an accuracy"] = (
             lambda y, z: (
                 lax.exp2(y, **usual), lax.log2(y, **usual), lax.rsqrt(y, **usual), lax.logistic(y, **usual)),
             lambda y, z: (np.exp2(y), np.log2(y), 1 / np.sqrt(y), 1 / (1 + np.exp(-y))),
@@ -411,7 +416,7 @@ def _transposed_convolutions(mesh, a, x):
                 np.correlate(np.pad(row, 1), (1, 0, 2, 0, 3), "valid") for row in np.floor(y * 4)])[:, None],
         ),
     }  # fmt: skip
-    each_way(mesh, pairs, points(mesh))
+    each_alone(mesh, pairs, points(mesh))
     return run_jitted(mesh, a, x)
 
 

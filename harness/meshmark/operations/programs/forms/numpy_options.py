@@ -14,7 +14,7 @@ import numpy as np
 from scipy import special
 
 from meshmark.operations.programs.forms.base import run_jitted
-from meshmark.operations.programs.forms.definitions import Pairs, each_way, points, takes
+from meshmark.operations.programs.forms.definitions import Pairs, each_alone, each_way, points, takes
 
 
 def _reductions(mesh, a, x):
@@ -103,7 +103,7 @@ def _reductions(mesh, a, x):
             lambda y, z: jnp.corrcoef(y[:, :3], rowvar=False, dtype=np.float32),
             lambda y, z: np.corrcoef(y[:, :3], rowvar=False),
         ),
-        "around to two": (lambda y, z: jnp.around(y * 100, -1), lambda y, z: np.around(y * 100, -1)),
+        "around to tens": (lambda y, z: jnp.around(y * 100, -1), lambda y, z: np.around(y * 100, -1)),
         "ptp kept": (lambda y, z: jnp.ptp(y, 1, keepdims=True), lambda y, z: np.ptp(y, 1, keepdims=True)),
         "amax kept": (lambda y, z: jnp.amax(y, 0, keepdims=True), lambda y, z: np.amax(y, 0, keepdims=True)),
         "amin kept": (lambda y, z: jnp.amin(y, 1, keepdims=True), lambda y, z: np.amin(y, 1, keepdims=True)),
@@ -234,7 +234,7 @@ def _searches(mesh, a, x):
             lambda y, z: jnp.compress(jnp.array([True, False, True]), y, axis=1, size=2),
             lambda y, z: y[:, [0, 2]],
         ),
-        "gradient of second order": (
+        "gradient with a spacing": (
             lambda y, z: jnp.gradient(y, 0.5, axis=1),
             lambda y, z: np.gradient(y, 0.5, axis=1),
         ),
@@ -278,7 +278,7 @@ def _makers(mesh, a, x):
         ),
         "ones_like": (
             lambda y, z: jnp.ones_like(y, shape=(2, len(y)), dtype=np.int32) * y[:1].astype(np.int32),
-            lambda y, z: np.ones((2, len(y))) * y[:1].astype(np.int32),
+            lambda y, z: np.ones((2, len(y)), np.int32) * y[:1].astype(np.int32),
         ),
         "empty_like": (
             lambda y, z: jnp.empty_like(y, shape=(2, 3), dtype=np.complex64) * 0 + y[0, 0],
@@ -305,13 +305,15 @@ def _makers(mesh, a, x):
             lambda y, z: [
                 f([jnp.floor(y), jnp.floor(z)], dtype=np.int32) for f in (jnp.vstack, jnp.hstack, jnp.dstack)
             ],
-            lambda y, z: [f([np.floor(y), np.floor(z)]) for f in (np.vstack, np.hstack, np.dstack)],
+            lambda y, z: [
+                f([np.floor(y), np.floor(z)]).astype(np.int32) for f in (np.vstack, np.hstack, np.dstack)
+            ],
         ),
         "mask_indices": (
             lambda y, z: y[jnp.mask_indices(4, jnp.triu, 1, size=6)],
             lambda y, z: y[np.mask_indices(4, np.triu, 1)],
         ),
-        "meshgrid without copies": (
+        "sparse meshgrid": (
             lambda y, z: jnp.meshgrid(y[0], z[0, :3], indexing="ij", sparse=True),
             lambda y, z: np.meshgrid(y[0], z[0, :3], indexing="ij", sparse=True),
         ),
@@ -320,10 +322,10 @@ def _makers(mesh, a, x):
             lambda y, z: np.reshape(y, (len(y) // 2, -1), order="F"),
         ),
         "nan_to_num": (
-            lambda y, z: jnp.nan_to_num(jnp.log(y - y), nan=1.0, posinf=2.0, neginf=-3.0),
-            lambda y, z: np.full(y.shape, -3.0),
+            lambda y, z: jnp.nan_to_num(jnp.log((y - 1) * jnp.inf), nan=1.0, posinf=2.0, neginf=-3.0),
+            lambda y, z: np.where(y > 1, 2.0, 1.0),
         ),
-        "where of sides": (
+        "piecewise": (
             lambda y, z: jnp.piecewise(y, [y < 1, y > 2], [lambda v, k: v * k, lambda v, k: v - k, 0.5], 3.0),
             lambda y, z: np.select([y < 1, y > 2], [y * 3, y - 3], 0.5),
         ),
@@ -463,7 +465,7 @@ def _convolutions(mesh, a, x):
             lambda y, z: np.polymul(y[0, :3], z[0, :2]),
         ),
     }
-    each_way(mesh, pairs, points(mesh))
+    each_alone(mesh, pairs, points(mesh))
     return run_jitted(mesh, a, x)
 
 
@@ -481,7 +483,7 @@ def _correlations(mesh, a, x):
             lambda y, z: np.correlate(np.floor(y[0] * 4), np.floor(z[0, :3] * 4), "full"),
         ),
     }
-    each_way(mesh, pairs, points(mesh))
+    each_alone(mesh, pairs, points(mesh))
     return run_jitted(mesh, a, x)
 
 

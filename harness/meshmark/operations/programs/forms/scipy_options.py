@@ -188,7 +188,7 @@ def _matrices(mesh, a, x):
     made: Pairs = {
         "pascal": (
             lambda y, z: [ours.pascal(4, kind=kind) * y[0, 0] for kind in ("upper", "lower")],
-            lambda y, z: [linalg.pascal(4, kind=kind) * y[0, 0] for kind in ("upper", "lower")],
+            lambda y, z: [linalg.pascal(4, kind=kind).astype(float) * y[0, 0] for kind in ("upper", "lower")],
         ),
         "dft": (
             lambda y, z: [ours.dft(4, scale=scale) * y[0, 0] for scale in ("sqrtn", "n")],
@@ -196,8 +196,7 @@ def _matrices(mesh, a, x):
         ),
         "hankel": (lambda y, z: ours.hankel(y[0], r=z[0]), lambda y, z: linalg.hankel(y[0], r=z[0])),
     }  # fmt: skip
-    if not all(hasattr(ours, name) for name in ("pascal", "dft", "hankel")):
-        made = {name: pair for name, pair in made.items() if hasattr(ours, name)}
+    made = {name: pair for name, pair in made.items() if hasattr(ours, name)}
     if hasattr(ours, "invpascal"):
         made["invpascal"] = (
             lambda y, z: ours.invpascal(4, kind="lower") * y[0, 0],
@@ -216,6 +215,12 @@ def _solvers(mesh, a, x):
     def solved(y: Any, z: Any) -> Any:
         return np.linalg.solve(system(np, y), z[:, 0])
 
+    def one_turn(y: Any, z: Any) -> Any:
+        # The first step of conjugate gradients goes along the preconditioned residual (Golub and Van Loan, 11.5).
+        matrix, rest = system(np, y), z[:, 0] - system(np, y) @ z[:, 1]
+        along = rest * (1 + y[0] ** 2)
+        return z[:, 1] + along * (rest @ along) / (along @ matrix @ along)
+
     ours = jax.scipy.sparse.linalg
     usual: dict[str, Any] = {"tol": 1e-6, "atol": 1e-6, "maxiter": 60}
     pairs: Pairs = {}
@@ -230,6 +235,16 @@ def _solvers(mesh, a, x):
                 system(jnp, y), z[:, 0], x0=z[:, 1], M=lambda v: v / 10, **usual, **o)[0],
             solved,
         )  # fmt: skip
+        pairs[f"{name} without a turn"] = (
+            lambda y, z, f=function: f(system(jnp, y), z[:, 0], x0=z[:, 1], maxiter=0)[0],
+            lambda y, z: z[:, 1],
+        )
+    pairs["one turn of cg"] = (
+        lambda y, z: ours.cg(system(jnp, y), z[:, 0], x0=z[:, 1], M=lambda v: v * (1 + y[0] ** 2), maxiter=1)[
+            0
+        ],
+        one_turn,
+    )
     each_way(mesh, pairs, points(mesh, -1, 1))
     return run_jitted(mesh, a, x)
 
@@ -259,8 +274,8 @@ def _special(mesh, a, x):
             lambda y, z: stats.sem(holes(np, y), axis=1, nan_policy="omit"),
         ),
         "rankdata of ties": (
-            lambda y, z: jax.scipy.stats.rankdata(jnp.floor(y * 2), "min", axis=0),
-            lambda y, z: stats.rankdata(np.floor(y * 2), "min", axis=0),
+            lambda y, z: jax.scipy.stats.rankdata(jnp.floor(y * 2), "min", axis=0).astype(np.float32),
+            lambda y, z: stats.rankdata(np.floor(y * 2), "min", axis=0).astype(np.float32),
         ),
     }  # fmt: skip
     if hasattr(ours, "loggamma"):

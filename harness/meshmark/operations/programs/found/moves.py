@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 import jax
@@ -17,7 +18,7 @@ from meshmark.core.meshes import MeshShape
 from meshmark.operations.base import Argument, Plan, Request, Result, Variant
 from meshmark.operations.functions.creation import bits_of
 from meshmark.operations.models.programs import constrained
-from meshmark.operations.programs.found.base import Found, small
+from meshmark.operations.programs.found.base import Found, nonzero, small
 
 
 class StridedSlice(Found):
@@ -53,6 +54,11 @@ class StridedSlice(Found):
         return x[start:limit:stride]
 
 
+def _larger(bits: np.ndarray, index: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Integers from 16 to 45: no array of `small` has one of them."""
+    return nonzero(bits, index, shape, dtype) + dtype.type(15)
+
+
 class UpdateBelow(Found):
     """`lax.dynamic_update_slice` along a sharded dimension from a start below zero that the program holds. Such a start
     means zero.
@@ -67,7 +73,8 @@ class UpdateBelow(Found):
         shard = 4
         rows = shard * request.mesh.sizes[axis]
         width = {"one": 1, "several": shard, "wider": shard + 1}[request.variant["kind"]]
-        x, update = small(request, (rows, 2), (axis,)), small(request, (min(width, rows), 2), ())
+        x = small(request, (rows, 2), (axis,))
+        update = replace(small(request, (min(width, rows), 2), ()), fill=_larger)
         return Plan((x, update), (Result((rows, 2), request.dtype, (axis, None)),), {}, judge="bits")
 
     @staticmethod

@@ -130,10 +130,10 @@ class RowConvolution(Found):
     axes = 2
 
     def plan(self, request: Request) -> Plan:
-        kind, size = request.variant["kind"], 2 * request.mesh.size
+        kind, size = request.variant["kind"], 2 * max(request.mesh.size, 2)
         spec: Spec = (request.mesh.names[-1],)
         length = {"sharded": 3, "polynomials": 2}.get(kind, 3 * size // 4)
-        pad = size // 8 if kind == "padded" else 0
+        pad = max(size // 8, 1) if kind == "padded" else 0
         kernel: tuple[Argument, ...] = ()
         if kind == "given":
             kernel = (small(request, (length,), ()),)

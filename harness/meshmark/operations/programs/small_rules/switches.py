@@ -92,23 +92,27 @@ def _stored_programs_of_one_name(line, grid):
         )
 
     ranks = np.repeat(np.arange(line.size, dtype=np.float32), 2)[:, None]
-    programs: list[tuple[Callable[[Any], Any], Any, np.ndarray]] = [
-        (scaled(3), line, host * 3),
-        (scaled(5), line, host * 5),
-        (counted(line, 0), line, host + ranks),
-        (counted(line, 4), line, host + ranks + 4),
-        (counted(turned, 0), turned, host + ranks),
-    ]
+
+    def programs() -> list[tuple[Callable[[Any], Any], Any, np.ndarray]]:
+        """Functions that are made anew, so that jit has not seen them, and what they give."""
+        return [
+            (scaled(3), line, host * 3),
+            (scaled(5), line, host * 5),
+            (counted(line, 0), line, host + ranks),
+            (counted(line, 4), line, host + ranks + 4),
+            (counted(turned, 0), turned, host + ranks),
+        ]
+
     with tempfile.TemporaryDirectory() as folder, _storing(folder):
         for turn in ("first", "second"):
-            for number, (function, mesh, right) in enumerate(programs):
+            for number, (function, mesh, right) in enumerate(programs()):
                 found = jax.jit(function)(placed(mesh, host, "d"))
                 expect(found, right, f"program {number} of the {turn} turn with stored programs")
         stored = {path.name.rpartition("-")[0] for path in Path(folder).iterdir()}
-        wrong(
-            0 < len(stored) < len(programs) - (line.size == 1),
-            f"{len(programs)} programs have {len(stored)} entries: {sorted(stored)}",
-        )
+    if not stored:
+        raise Missing("this backend stores no compiled programs")
+    distinct = len(programs()) - (line.size == 1)  # one device has no other order
+    wrong(len(stored) < distinct, f"{distinct} programs have {len(stored)} entries: {sorted(stored)}")
 
 
 def _contexts_of_users(line, grid):
@@ -150,7 +154,11 @@ def _keys_used_twice(line, grid):
     with jax.debug_key_reuse(True):
         refused("a key used twice in a region", "[Kk]ey.*reuse|consumed", lambda: region(twice)(key))
         refused("a key used twice", "[Kk]ey.*reuse|consumed", lambda: beside(twice)(key, other))
-        expect(region(once)(key), right, "a sum of two draws in a region")
+        found = np.asarray(region(once)(key))
+        wrong(
+            not np.allclose(found, right, atol=1e-5),
+            f"a sum of two draws in a region is {found} and not {right}",
+        )
 
 
 def _ranks_that_may_not_differ(line, grid):
@@ -198,8 +206,8 @@ def _executions_that_are_forbidden(line, grid):
     expect(f(x), right, "a sum")
     with jax.no_execution(True):
         compiled = f.lower(x).compile()
-        refused("a call", "no_execution|execution", lambda: f(x))
-        refused("a call of what is compiled", "no_execution|execution", lambda: compiled(x))
+        refused("a call", "no_execution", lambda: f(x))
+        refused("a call of what is compiled", "no_execution", lambda: compiled(x))
     expect(f(x), right, "a sum afterwards")
 
 

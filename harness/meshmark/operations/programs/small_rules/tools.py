@@ -101,7 +101,7 @@ def _first_weights(line, grid):
     with jax.set_mesh(typed):
         for name, (draw, variance) in kinds.items():
             right = np.asarray(draw(key, shape))
-            # The spread of a sample variance of n numbers is at most 2 / sqrt(n) of it, and six of these are far.
+            # The variance of n drawn numbers differs from theirs by about 2 / sqrt(n) of it. Six times that is far.
             off = abs(right.var() / variance - 1)
             wrong(
                 off > 12 / np.sqrt(right.size),
@@ -241,7 +241,8 @@ def _foreign_calls_in_batches(line, grid):
         "expand_dims": ("", [(2, 3), (1, 3)], (2, 3)),
     }
     for method, (loop, operands, result) in rights.items():
-        text, found = str(program(method)), _equations(program(method).jaxpr)
+        made = program(method)
+        text, found = str(made), _equations(made.jaxpr)
         calls = [e for e in found if e.primitive.name == "ffi_call"]
         wrong(len(calls) != 1, f"{method}: {len(calls)} foreign calls in {text[:300]}")
         expect(
@@ -265,8 +266,6 @@ def _equations(jaxpr: Any) -> list[Any]:
 
 def _callbacks_of_parts(line, grid):
     """`debug.callback(partitioned=True)` sees the part of each device, and without it the whole array."""
-    if jax.process_count() > 1:
-        raise Missing("a process sees only the callbacks of its own devices")
     host = numbers(2 * line.size, 3)
     x, lock = placed(line, host, "d"), threading.Lock()
     for parts in (True, False):
@@ -322,8 +321,7 @@ def _estimates_of_what_is_sent(line, grid):
     for name, (call, out, bytes_) in sends.items():
         _, found = roofline(call, mesh=line, in_specs=P("d"), out_specs=out)(kind)
         sent = dict(found.ici_bytes).get("d", 0)
-        right = 0.5 * bytes_ <= sent <= 2 * bytes_ if n > 1 else True
-        wrong(not right, f"{name} is said to send {sent} bytes, and {bytes_} must be sent")
+        wrong(not np.isclose(sent, bytes_), f"{name} is said to send {sent} bytes, and {bytes_} must be sent")
     _, found = roofline(lambda v: v @ v.T, mesh=line, in_specs=P("d"), out_specs=P("d"))(kind)
     expect(int(found.flops), 2 * size * size * 8, "the operations of a product")
 
@@ -346,8 +344,7 @@ def _meshes_of_one_process(line, grid):
     typed = explicit(grid)
     for mesh in (grid, typed):
         found = mesh.local_mesh
-        if jax.process_count() == 1:
-            wrong(not np.array_equal(found.devices, mesh.devices), "the local mesh has other devices")
+        wrong(not np.array_equal(found.devices, mesh.devices), "the local mesh has other devices")
         expect(found.axis_names, mesh.axis_names, "the names of a local mesh")
         expect(found.axis_types, mesh.axis_types, "the types of the axes of a local mesh")
 

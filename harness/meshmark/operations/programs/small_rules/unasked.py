@@ -182,9 +182,8 @@ def _what_arrays_say_of_themselves(line, grid):
     host = numbers(2 * line.size, 4)
     for spec, copies in ((("d",), 1), ((), line.size)):
         x = placed(line, host, *spec)
-        # The whole array's bytes: JAX counts each replica's shape once.
-        found = x.on_device_size_in_bytes()
-        wrong(found not in (host.nbytes, host.nbytes * copies), f"the size over {spec} is {found}")
+        if jax.default_backend() in ("cpu", "gpu"):  # a TPU fills tiles
+            expect(x.on_device_size_in_bytes(), host.nbytes * copies, f"the bytes on all devices over {spec}")
     x = placed(line, host, "d")
     wrong(not any(x is live for live in jax.live_arrays()), "an array over several devices is not alive")
     x.delete()
@@ -195,13 +194,13 @@ def _what_arrays_say_of_themselves(line, grid):
 
 
 def _places_that_options_name(line, grid):
-    """Draws, bits, segments, percentiles and fills lie where `out_sharding` and `sharding` say."""
+    """Draws, bits, segments and fills lie where `out_sharding` and `sharding` say."""
     typed = explicit(line)
     n = 2 * line.size
     at = P("d")
     with jax.set_mesh(typed):
         key = jax.random.key(3)
-        rows = placed(typed, numbers(n), "d")
+        rows = placed(typed, numbers(n))
         calls: dict[str, Callable[[], Any]] = {
             "permutation": lambda: jax.random.permutation(key, n, out_sharding=at),
             "categorical": lambda: jax.random.categorical(key, jnp.zeros((n, 4)), out_sharding=at),
