@@ -559,7 +559,10 @@ def a_group_for_the_scheduler_is_forgotten():
 
 @fault(**rule("estimates_of_what_is_sent"))
 def an_estimate_of_what_is_sent_leaves_out_the_axis():
-    from jax.experimental import roofline
+    try:
+        from jax.experimental import roofline
+    except ImportError:  # JAX 0.10 needs absl for it
+        return contextlib.nullcontext()
 
     def estimate(real: Any, *a: Any, **k: Any) -> Any:
         run = real(*a, **k)
