@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.flatten_util
 import jax.nn.initializers
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -74,7 +74,7 @@ def _trees_with_paths(line, grid):
         expect(left, hosts[number], f"part {number} of a transposed tree")
         expect(right, hosts[1 - number], f"part {number} of a transposed tree, second")
     expect(jax.tree_util.all_leaves([x, y]), True, "whether arrays are leaves")
-    flat, back = jax.flatten_util.ravel_pytree({"u": x, "v": y})
+    flat, back = ravel_pytree({"u": x, "v": y})
     expect(flat, np.concatenate([host.ravel(), host.ravel() + 1]), "a flat tree")
     expect(back(flat)["v"], host + 1, "a tree of a flat one")
 
