@@ -68,6 +68,7 @@ def load_families() -> None:
         "tested_regions",
         "tested_types",
         "tested_arrays",
+        "seldom_options",
         "what_nobody_asked",
         "unnoticed_changes",
     )

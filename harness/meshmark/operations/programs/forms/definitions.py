@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from meshmark.operations.programs.forms.base import at
@@ -120,3 +121,27 @@ def each_way(mesh: Any, pairs: Pairs, hosts: tuple[np.ndarray, ...]) -> None:
     """`together`, with the matrices sharded along both dimensions, and along the second one over all axes."""
     together(mesh, pairs, hosts, *sides(mesh))
     together(mesh, pairs, hosts, None, mesh.axis_names)
+
+
+WIDE: dict[str, Any] = {"preferred_element_type": np.float32, "precision": "highest"}
+"""The options of a product of narrow numbers that is to be exact."""
+
+
+def quarters(v: np.ndarray) -> np.ndarray:
+    """Four times the numbers, as small whole ones. `halves` has the same in JAX."""
+    return np.floor(v * 4)
+
+
+def halves(v: Any) -> Any:
+    """Four times the numbers, as small whole ones in bfloat16, which has each of them exactly."""
+    return jnp.floor(v * 4).astype(jnp.bfloat16)
+
+
+def positive(np_: Any, m: Any) -> Any:
+    """A symmetric positive 4x4 matrix made of a matrix, or a stack of them made of a stack."""
+    return m @ np_.swapaxes(m, -1, -2) + 2 * np_.eye(4, dtype=m.dtype)
+
+
+def holes(np_: Any, v: Any) -> Any:
+    """The numbers, with NaN in place of those above 2.5."""
+    return np_.where(v > 2.5, np_.nan, v)

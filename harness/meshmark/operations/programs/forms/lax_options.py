@@ -14,7 +14,15 @@ import numpy as np
 from jax import lax
 
 from meshmark.operations.programs.forms.base import run_jitted
-from meshmark.operations.programs.forms.definitions import Pairs, each_alone, each_way, points, takes
+from meshmark.operations.programs.forms.definitions import (
+    Pairs,
+    each_alone,
+    each_way,
+    halves,
+    points,
+    quarters,
+    takes,
+)
 
 
 def _slices(mesh, a, x):
@@ -121,20 +129,14 @@ def _slices(mesh, a, x):
 def _values(mesh, a, x):
     """Options of elementwise functions, products, orders and loops."""
 
-    def half(y):
-        return jnp.floor(y * 4).astype(jnp.bfloat16)
-
-    def exact(y):
-        return np.floor(y * 4)
-
     sizes = np.array([2, 1, 0, 1])
 
     def groups(y, z):
-        parts = np.split(exact(y), np.cumsum(sizes)[:-1])
-        return np.concatenate([part @ exact(z)[:, i : i + 1] for i, part in enumerate(parts)])
+        parts = np.split(quarters(y), np.cumsum(sizes)[:-1])
+        return np.concatenate([part @ quarters(z)[:, i : i + 1] for i, part in enumerate(parts)])
 
     def stacked(z):
-        return jnp.stack([half(z)[:, i : i + 1] for i in range(4)])
+        return jnp.stack([halves(z)[:, i : i + 1] for i in range(4)])
 
     pairs: Pairs = {
         "mul into a wider dtype": (
@@ -143,7 +145,7 @@ def _values(mesh, a, x):
         ),
         "ragged_dot of a dtype": (
             lambda y, z: lax.ragged_dot(
-                half(y[:4]), stacked(z), jnp.asarray(sizes, np.int32),
+                halves(y[:4]), stacked(z), jnp.asarray(sizes, np.int32),
                 precision="highest", preferred_element_type=np.float32),
             lambda y, z: groups(y[:4], z),
         ),
@@ -311,12 +313,6 @@ def _more_values(mesh, a, x):
     count = 2 * max(mesh.devices.size, 2)
     best = lax.Precision.HIGHEST
 
-    def halves(v: Any) -> Any:
-        return jnp.floor(v * 4).astype(jnp.bfloat16)
-
-    def exact(v: np.ndarray) -> np.ndarray:
-        return np.floor(v * 4)
-
     def rows(v: Any) -> Any:
         return v[:, None, :]
 
@@ -334,7 +330,7 @@ def _more_values(mesh, a, x):
             lambda y, z: lax.conv(
                 rows(halves(y)), jnp.asarray(kernel, jnp.bfloat16), (1,), "VALID", best,
                 preferred_element_type=np.float32),
-            lambda y, z: sums(exact(y), (1, 2, 3)),
+            lambda y, z: sums(quarters(y), (1, 2, 3)),
         ),
         "patches of a spaced image": (
             lambda y, z: lax.conv_general_dilated_patches(
@@ -391,12 +387,9 @@ def _transposed_convolutions(mesh, a, x):
     kernel = np.array([1.0, 2.0, 3.0], np.float32).reshape(1, 1, 3)
     numbers = ("NCH", "OIH", "NCH")
 
-    def halves(y: Any) -> Any:
-        return jnp.floor(y * 4).astype(jnp.bfloat16)[:, None, :]
-
     def define(y: np.ndarray, z: np.ndarray) -> np.ndarray:
         found = []
-        for row in np.floor(y * 4):
+        for row in quarters(y):
             spaced = np.insert(row, np.arange(1, len(row)), 0.0)
             found.append(np.convolve(spaced, [3.0, 2.0, 1.0]))
         return np.stack(found)[:, None]
@@ -404,16 +397,16 @@ def _transposed_convolutions(mesh, a, x):
     pairs: Pairs = {
         "conv_transpose of a dtype": (
             lambda y, z: lax.conv_transpose(
-                halves(y), jnp.asarray(kernel, jnp.bfloat16), (2,), "VALID",
+                halves(y)[:, None, :], jnp.asarray(kernel, jnp.bfloat16), (2,), "VALID",
                 dimension_numbers=numbers, precision=lax.Precision.HIGHEST, preferred_element_type=np.float32),
             define,
         ),
         "conv with padding of a dtype": (
             lambda y, z: lax.conv_with_general_padding(
-                halves(y), jnp.asarray(kernel, jnp.bfloat16), (1,), [(1, 1)], (1,), (2,), lax.Precision.HIGHEST,
-                preferred_element_type=np.float32),
+                halves(y)[:, None, :], jnp.asarray(kernel, jnp.bfloat16), (1,), [(1, 1)], (1,), (2,),
+                lax.Precision.HIGHEST, preferred_element_type=np.float32),
             lambda y, z: np.stack([
-                np.correlate(np.pad(row, 1), (1, 0, 2, 0, 3), "valid") for row in np.floor(y * 4)])[:, None],
+                np.correlate(np.pad(row, 1), (1, 0, 2, 0, 3), "valid") for row in quarters(y)])[:, None],
         ),
     }  # fmt: skip
     each_alone(mesh, pairs, points(mesh))

@@ -29,6 +29,7 @@ from meshmark.operations.programs.forms.definitions import (
     matrices,
     named,
     points,
+    positive,
     sides,
     together,
 )
@@ -166,11 +167,6 @@ def _placed(mesh: Any, stack: np.ndarray) -> Any:
     return jax.device_put(stack.astype(np.float32), at(mesh, mesh.axis_names))
 
 
-def _positive(np_: Any, m: Any) -> Any:
-    """A symmetric positive matrix made of a matrix."""
-    return m @ m.T + 2 * np_.eye(4, dtype=m.dtype)
-
-
 def _decompositions(mesh, a, x):
     """Decompositions and functions of matrices of `jax.scipy.linalg`, one matrix per row of a sharded stack."""
     from scipy import linalg
@@ -187,8 +183,8 @@ def _decompositions(mesh, a, x):
     pairs: Pairs = {
         "schur": (again, lambda m: (m + m.T, np.eye(4), 0.0)),
         "sqrtm": (
-            lambda m: (ours.sqrtm(_positive(jnp, m)),),
-            lambda m: (linalg.sqrtm(_positive(np, m)) + 0j,),
+            lambda m: (ours.sqrtm(positive(jnp, m)),),
+            lambda m: (linalg.sqrtm(positive(np, m)) + 0j,),
         ),
         "polar right": (lambda m: polar(m, "right"), lambda m: linalg.polar(m + 3 * np.eye(4), "right")),
         "polar left": (lambda m: polar(m, "left"), lambda m: linalg.polar(m + 3 * np.eye(4), "left")),
@@ -197,8 +193,8 @@ def _decompositions(mesh, a, x):
             lambda m: linalg.expm_frechet(m / 4, m.T / 2),
         ),
         "cho_factor": (
-            lambda m: (jnp.triu(ours.cho_factor(_positive(jnp, m))[0]),),
-            lambda m: (np.triu(linalg.cho_factor(_positive(np, m))[0]),),
+            lambda m: (jnp.triu(ours.cho_factor(positive(jnp, m))[0]),),
+            lambda m: (np.triu(linalg.cho_factor(positive(np, m))[0]),),
         ),
         "eigh_tridiagonal": (
             lambda m: (ours.eigh_tridiagonal(m[0], m[1, :3], eigvals_only=True),),
@@ -235,10 +231,10 @@ def _loops_in_checked_regions(mesh, a, x):
     without it."""
     ours, factors = jax.scipy.linalg, lax.linalg
     calls: dict[str, Callable[[Any], Any]] = {
-        "sqrtm": lambda m: jnp.real(ours.sqrtm(_positive(jnp, m))),
+        "sqrtm": lambda m: jnp.real(ours.sqrtm(positive(jnp, m))),
         "polar": lambda m: ours.polar(m + 3 * jnp.eye(4), "right"),
         "qdwh": lambda m: factors.qdwh(m + 3 * jnp.eye(4), is_hermitian=False)[:2],
-        "funm": lambda m: jnp.real(ours.funm(_positive(jnp, m), jnp.exp, disp=False)[0]),
+        "funm": lambda m: jnp.real(ours.funm(positive(jnp, m), jnp.exp, disp=False)[0]),
     }
     if jax.default_backend() != "cpu":  # JAX has no Schur form elsewhere
         del calls["sqrtm"], calls["funm"]
@@ -307,8 +303,8 @@ def _factors(mesh, a, x):
             lambda m: (2 * m @ m.T - (m + m.T),),
         ),
         "cholesky_update": (
-            lambda m: (jnp.abs(ours.cholesky_update(jnp.linalg.cholesky(_positive(jnp, m)).T, m[0])),),
-            lambda m: (np.abs(np.linalg.cholesky(_positive(np, m) + np.outer(m[0], m[0])).T),),
+            lambda m: (jnp.abs(ours.cholesky_update(jnp.linalg.cholesky(positive(jnp, m)).T, m[0])),),
+            lambda m: (np.abs(np.linalg.cholesky(positive(np, m) + np.outer(m[0], m[0])).T),),
         ),
         "slogdet by qr": (
             lambda m: tuple(jnp.linalg.slogdet((m - 2 * jnp.eye(4))[jnp.array([1, 0, 2, 3])], method="qr")),

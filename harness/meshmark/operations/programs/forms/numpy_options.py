@@ -14,14 +14,21 @@ import numpy as np
 from scipy import special
 
 from meshmark.operations.programs.forms.base import run_jitted
-from meshmark.operations.programs.forms.definitions import Pairs, each_alone, each_way, points, takes
+from meshmark.operations.programs.forms.definitions import (
+    WIDE,
+    Pairs,
+    each_alone,
+    each_way,
+    halves,
+    holes,
+    points,
+    quarters,
+    takes,
+)
 
 
 def _reductions(mesh, a, x):
     """Options of reductions: a given mean, a correction, masks, kept dimensions, dtypes and weights."""
-
-    def holes(np_, y):
-        return np_.where(y > 2.5, np_.nan, y)
 
     def mean(*shape):
         return {"mean": jnp.ones(shape)}
@@ -147,7 +154,7 @@ def _searches(mesh, a, x):
     def whole(np_, y):
         return np_.floor(y * 5).astype(np.int32)
 
-    def holes(np_, y):
+    def gaps(np_, y):
         v = whole(np_, y[0])
         return np_.where(v > 5, np_.nan, v)
 
@@ -202,8 +209,8 @@ def _searches(mesh, a, x):
             lambda y, z: np.lexsort((y, whole(np, z)), axis=0),
         ),
         "unique and NaN": (
-            lambda y, z: jnp.unique(holes(jnp, y), size=9, fill_value=-1, equal_nan=True),
-            lambda y, z: np.append(np.unique(holes(np, y)), [-1] * 9)[:9],
+            lambda y, z: jnp.unique(gaps(jnp, y), size=9, fill_value=-1, equal_nan=True),
+            lambda y, z: np.append(np.unique(gaps(np, y)), [-1] * 9)[:9],
         ),
         "histogram2d": (
             lambda y, z: jnp.histogram2d(y.ravel(), z.ravel(), bins=(3, 4), weights=z.ravel(), **drawn)[0],
@@ -340,10 +347,6 @@ def _makers(mesh, a, x):
 
 def _products(mesh, a, x):
     """Options of products, polynomials, and functions of linear algebra."""
-    wide: dict[str, Any] = {"preferred_element_type": np.float32, "precision": "highest"}
-
-    def exact(y):
-        return np.floor(y * 4)
 
     def symmetric(np_, y):
         m = y[:4, :4]
@@ -351,28 +354,28 @@ def _products(mesh, a, x):
 
     pairs: Pairs = {
         "inner": (
-            lambda y, z: jnp.inner(half(y), half(z), **wide),
-            lambda y, z: np.inner(exact(y), exact(z)),
+            lambda y, z: jnp.inner(halves(y), halves(z), **WIDE),
+            lambda y, z: np.inner(quarters(y), quarters(z)),
         ),
         "tensordot": (
-            lambda y, z: jnp.tensordot(half(y), half(z), ([1, 0], [0, 1]), **wide),
-            lambda y, z: np.tensordot(exact(y), exact(z), ([1, 0], [0, 1])),
+            lambda y, z: jnp.tensordot(halves(y), halves(z), ([1, 0], [0, 1]), **WIDE),
+            lambda y, z: np.tensordot(quarters(y), quarters(z), ([1, 0], [0, 1])),
         ),
         "vdot": (
-            lambda y, z: jnp.vdot(half(y), half(z), **wide),
-            lambda y, z: np.vdot(exact(y), exact(z)),
+            lambda y, z: jnp.vdot(halves(y), halves(z), **WIDE),
+            lambda y, z: np.vdot(quarters(y), quarters(z)),
         ),
         "vecdot": (
-            lambda y, z: jnp.vecdot(half(y), half(z), axis=0, **wide),
-            lambda y, z: (exact(y) * exact(z)).sum(0),
+            lambda y, z: jnp.vecdot(halves(y), halves(z), axis=0, **WIDE),
+            lambda y, z: (quarters(y) * quarters(z)).sum(0),
         ),
         "linalg.vecdot": (
-            lambda y, z: jnp.linalg.vecdot(half(y), half(z), axis=0, **wide),
-            lambda y, z: (exact(y) * exact(z)).sum(0),
+            lambda y, z: jnp.linalg.vecdot(halves(y), halves(z), axis=0, **WIDE),
+            lambda y, z: (quarters(y) * quarters(z)).sum(0),
         ),
         "linalg.tensordot": (
-            lambda y, z: jnp.linalg.tensordot(half(y), half(z), axes=1, **wide),
-            lambda y, z: exact(y) @ exact(z),
+            lambda y, z: jnp.linalg.tensordot(halves(y), halves(z), axes=1, **WIDE),
+            lambda y, z: quarters(y) @ quarters(z),
         ),
         "multi_dot": (
             lambda y, z: jnp.linalg.multi_dot([y, z, y], precision="highest"),
@@ -442,23 +445,17 @@ def _products(mesh, a, x):
     return run_jitted(mesh, a, x)
 
 
-def half(v: Any) -> Any:
-    """Small whole numbers in bfloat16."""
-    return jnp.floor(v * 4).astype(jnp.bfloat16)
-
-
 def _convolutions(mesh, a, x):
     """Products of polynomials and convolutions of rows, with the dtype of the result."""
-    wide: dict[str, Any] = {"preferred_element_type": np.float32, "precision": "highest"}
     pairs: Pairs = {
         "convolve": (
             lambda y, z: jnp.convolve(
-                jnp.floor(y[0] * 4).astype(jnp.bfloat16),
-                jnp.floor(z[0, :3] * 4).astype(jnp.bfloat16),
+                halves(y[0]),
+                halves(z[0, :3]),
                 "same",
-                **wide,
+                **WIDE,
             ),
-            lambda y, z: np.convolve(np.floor(y[0] * 4), np.floor(z[0, :3] * 4), "same"),
+            lambda y, z: np.convolve(quarters(y[0]), quarters(z[0, :3]), "same"),
         ),
         "polymul": (
             lambda y, z: jnp.polymul(y[0, :3], z[0, :2], trim_leading_zeros=False),
@@ -471,16 +468,15 @@ def _convolutions(mesh, a, x):
 
 def _correlations(mesh, a, x):
     """Correlations of rows of bfloat16 with results of float32."""
-    wide: dict[str, Any] = {"preferred_element_type": np.float32, "precision": "highest"}
     pairs: Pairs = {
         "correlate": (
             lambda y, z: jnp.correlate(
-                jnp.floor(y[0] * 4).astype(jnp.bfloat16),
-                jnp.floor(z[0, :3] * 4).astype(jnp.bfloat16),
+                halves(y[0]),
+                halves(z[0, :3]),
                 "full",
-                **wide,
+                **WIDE,
             ),
-            lambda y, z: np.correlate(np.floor(y[0] * 4), np.floor(z[0, :3] * 4), "full"),
+            lambda y, z: np.correlate(quarters(y[0]), quarters(z[0, :3]), "full"),
         ),
     }
     each_alone(mesh, pairs, points(mesh))

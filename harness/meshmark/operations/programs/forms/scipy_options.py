@@ -19,8 +19,10 @@ from meshmark.operations.programs.forms.base import run_jitted
 from meshmark.operations.programs.forms.definitions import (
     Pairs,
     each_way,
+    holes,
     matrices,
     points,
+    positive,
     takes,
     together,
 )
@@ -89,11 +91,6 @@ def _spectra(mesh, a, x):
     return run_jitted(mesh, a, x)
 
 
-def _positive(np_: Any, m: Any) -> Any:
-    """Symmetric positive matrices made of matrices."""
-    return m @ np_.swapaxes(m, -1, -2) + 2 * np_.eye(4, dtype=m.dtype)
-
-
 def _matrices(mesh, a, x):
     """Options of functions of matrices, one matrix per row of a sharded stack."""
     from scipy import linalg
@@ -116,7 +113,7 @@ def _matrices(mesh, a, x):
         return q @ r, q.T @ q
 
     def values(m: Any, **options: Any) -> Any:
-        return jnp.sort(factors.eigh(_positive(jnp, m), **options)[1])
+        return jnp.sort(factors.eigh(positive(jnp, m), **options)[1])
 
     def complex_form(m: Any) -> Any:
         t, z = ours.schur(m, output="complex")
@@ -128,8 +125,8 @@ def _matrices(mesh, a, x):
 
     one: Pairs = {
         "eigenvalues alone": (
-            lambda m: ours.eigh(_positive(jnp, m), eigvals_only=True, lower=False),
-            lambda m: linalg.eigh(_positive(np, m), eigvals_only=True, lower=False),
+            lambda m: ours.eigh(positive(jnp, m), eigvals_only=True, lower=False),
+            lambda m: linalg.eigh(positive(np, m), eigvals_only=True, lower=False),
         ),
         "expm of a triangle": (
             lambda m: ours.expm(jnp.triu(m) / 4, upper_triangular=True, max_squarings=8),
@@ -150,11 +147,11 @@ def _matrices(mesh, a, x):
         "full factor": (full, lambda m: (m[:, :2], np.eye(4))),
         "eigh without order": (
             lambda m: values(m, sort_eigenvalues=False),
-            lambda m: np.linalg.eigvalsh(_positive(np, m)),
+            lambda m: np.linalg.eigvalsh(positive(np, m)),
         ),
         "lower triangles": (
-            lambda m: (ours.cholesky(_positive(jnp, m), lower=True), ours.inv(m + 4 * jnp.eye(4)), ours.det(m)),
-            lambda m: (linalg.cholesky(_positive(np, m), lower=True), linalg.inv(m + 4 * np.eye(4)), linalg.det(m)),
+            lambda m: (ours.cholesky(positive(jnp, m), lower=True), ours.inv(m + 4 * jnp.eye(4)), ours.det(m)),
+            lambda m: (linalg.cholesky(positive(np, m), lower=True), linalg.inv(m + 4 * np.eye(4)), linalg.det(m)),
         ),
         "lu of permuted rows": (
             lambda m: ours.lu(m, permute_l=True),
@@ -254,9 +251,6 @@ def _special(mesh, a, x):
     from scipy import special, stats
 
     ours = jax.scipy.special
-
-    def holes(np_: Any, y: Any) -> Any:
-        return np_.where(y > 2.5, np_.nan, y)
 
     pairs: Pairs = {
         "factorial": (lambda y, z: ours.factorial(jnp.floor(y)), lambda y, z: special.factorial(np.floor(y))),
