@@ -10,8 +10,9 @@ that calls them.
 
 A module of the table spells a function by its dotted name, through the names that it imports or assigns
 (`ours = jax.scipy.linalg`, then `ours.schur`), or as a text beside the module (`named(ours, ..., "schur")`). It sets an
-option by a keyword of a call, by its place, or by a key of a dictionary in the same file where the call takes
-`**options` or where a text names the function. So an option can count though another function of the file takes it.
+option by a keyword of a call, by its place, or by a key of a dictionary in the same file, or of a shared constant,
+where the call takes `**options` or where a text names the function. So an option can count though another function
+takes it.
 """
 
 from __future__ import annotations
@@ -168,10 +169,23 @@ def called(call: ast.Call) -> Iterator[str]:
             yield function.id
 
 
+def constants() -> dict[str, set[str]]:
+    """The keys of the dictionaries that modules of the table have under a name in capitals, which others share."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in sorted(ROOM.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict):
+                name = getattr(node.target, "id", "")
+                keys = [k.value for k in node.value.keys if isinstance(k, ast.Constant)]
+                if name.isupper():
+                    found[name] |= {key for key in keys if isinstance(key, str)}
+    return found
+
+
 @cache
 def read_source() -> Source:
     """What all modules of the table spell."""
-    found = Source()
+    found, shared = Source(), constants()
     for path in sorted(ROOM.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         nodes, known = list(ast.walk(tree)), imported(tree)
@@ -191,6 +205,9 @@ def read_source() -> Source:
                 found.places[name] = max(found.places[name], len(call.args))
                 if any(k.arg is None for k in call.keywords):
                     found.options[name] |= keywords
+                for k in call.keywords:
+                    if k.arg is None and isinstance(k.value, ast.Name):
+                        found.options[name] |= shared.get(k.value.id, set())
         for word in words:
             found.options[word] |= keywords
     return found
